@@ -1,0 +1,50 @@
+#pragma once
+
+#include <attn/export.h>
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace attn {
+
+/// An implementation of attention.
+enum class Backend {
+  /// The fastest one that takes the call.
+  kAuto,
+  /// The documents' own sequence of ATen operations: equal to eager Python bit for bit, takes every
+  /// call.
+  kReference,
+  /// The fused kernel.
+  kFused,
+  /// LibTorch's `scaled_dot_product_attention`.
+  kLibTorch,
+};
+
+/// "auto", "reference", "fused" or "libtorch".
+ATTN_API std::string_view to_string(Backend backend);
+/// The inverse of `to_string`; throws `c10::Error` for another text.
+ATTN_API Backend parse_backend(std::string_view name);
+ATTN_API std::ostream& operator<<(std::ostream& stream, Backend backend);
+
+/// Makes a backend the default of this thread for as long as the guard lives.
+///
+/// Precedence: `AttentionOptions::backend`, then the innermost guard, then the environment variable
+/// ATTN_BACKEND.
+class ATTN_API BackendGuard {
+ public:
+  explicit BackendGuard(Backend backend);
+  ~BackendGuard();
+  BackendGuard(const BackendGuard&) = delete;
+  BackendGuard& operator=(const BackendGuard&) = delete;
+
+ private:
+  Backend previous_;
+};
+
+/// What `kAuto` stands for on this thread now: the innermost guard's backend, else that of
+/// ATTN_BACKEND, else `kAuto`. Throws `c10::Error` when ATTN_BACKEND names no backend.
+ATTN_API Backend default_backend();
+
+}  // namespace attn

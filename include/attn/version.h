@@ -1,0 +1,13 @@
+#pragma once
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+
+#define ATTN_STRINGIFY_IMPL(x) #x
+#define ATTN_STRINGIFY(x) ATTN_STRINGIFY_IMPL(x)
+
+/// The version as text, "major.minor.patch".
+#define ATTN_VERSION                 \
+  ATTN_STRINGIFY(ATTN_VERSION_MAJOR) \
+  "." ATTN_STRINGIFY(ATTN_VERSION_MINOR) "." ATTN_STRINGIFY(ATTN_VERSION_PATCH)

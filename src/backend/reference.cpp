@@ -1,0 +1,122 @@
+#include "backend/reference.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/softmax.h>
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+/// A finite score outside the dtype's range becomes its lowest finite value, so that a row of them
+/// stays a plain mean.
+double saturate(double score, at::ScalarType dtype) {
+  if (score == kMinusInfinity) return score;
+  double lowest = 0.0;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "attention",
+                                  [&] { lowest = std::numeric_limits<scalar_t>::lowest(); });
+  return std::max(score, lowest);
+}
+
+/// True where the key comes later than the query may see: j > i + offset. [L, S]
+at::Tensor later_keys(const at::Tensor& logits, int64_t offset) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(logits.device());
+  const at::Tensor i = at::arange(logits.size(-2), options).unsqueeze(-1);
+  return at::arange(logits.size(-1), options).gt(i + offset);
+}
+
+/// Where the mask blocks, broadcastable to the logits; undefined when it blocks nothing.
+at::Tensor blocked_keys(const Mask& mask, const at::Tensor& logits) {
+  at::Tensor blocked;
+  const auto block = [&](const at::Tensor& more) {
+    blocked = blocked.defined() ? blocked.logical_or(more) : more;
+  };
+  if (mask.is_causal()) block(later_keys(logits, 0));
+  if (mask.is_causal_bottom_right()) block(later_keys(logits, logits.size(-1) - logits.size(-2)));
+  if (mask.attend_tensor().defined()) block(mask.attend_tensor().logical_not());
+  if (mask.block_tensor().defined()) block(mask.block_tensor());
+  return blocked;
+}
+
+/// [B|1, H|1, L|1, S|1] → [H|1, B|1, L|1, S|1]; a 2-D or undefined tensor has no such axes.
+at::Tensor heads_first(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() == 4 ? tensor.transpose(0, 1) : tensor;
+}
+
+at::Tensor repeat_heads(const at::Tensor& tensor, int64_t heads) {
+  return tensor.size(1) == heads ? tensor : tensor.repeat_interleave(heads / tensor.size(1), 1);
+}
+
+}  // namespace
+
+at::Tensor reference_logits(const at::Tensor& query, const at::Tensor& key, double divisor,
+                            std::optional<double> logit_clip, Spelling spelling) {
+  const at::Tensor scores = spelling == Spelling::kEinsum
+                                ? at::einsum("bhld,bhsd->bhls", {query, key})
+                                : at::matmul(query, key.transpose(-2, -1));
+  // Not in place: einsum may return a view, and its gradient would take another path.
+  const at::Tensor logits = scores.div(divisor);
+  return logit_clip ? logits.tanh().mul(*logit_clip) : logits;
+}
+
+AttentionResult reference_attention(const AttentionCall& call) {
+  at::Tensor query = call.query;                               // [B, H, L, D]
+  at::Tensor key = repeat_heads(call.key, query.size(1));      // [B, H, S, D]
+  at::Tensor value = repeat_heads(call.value, query.size(1));  // [B, H, S, Dv]
+  const bool swap = call.spelling == Spelling::kMatmulHeadsFirst;
+  if (swap) {
+    query = heads_first(query), key = heads_first(key), value = heads_first(value);
+  }
+
+  at::Tensor logits =
+      reference_logits(query, key, call.divisor, call.logit_clip, call.spelling);  // [B, H, L, S]
+  if (call.softcap) logits = logits.div(*call.softcap).tanh().mul(*call.softcap);
+  at::Tensor bias = call.mask.bias_tensor();
+  if (bias.defined()) logits = logits + (swap ? heads_first(bias) : bias).to(logits.scalar_type());
+  at::Tensor blocked = blocked_keys(call.mask, logits);
+  if (blocked.defined()) {
+    logits.masked_fill_(swap ? heads_first(blocked) : blocked,
+                        saturate(call.masked_score, logits.scalar_type()));
+  }
+
+  // A row of nothing but −∞ would make NaN in the weights and in every gradient: it is taken out
+  // and put back as zeros.
+  at::Tensor dead;  // [B, H, L, 1]
+  if (call.fully_masked == FullyMasked::kZero && !call.mask.is_none()) {
+    dead = logits.eq(kMinusInfinity).all(-1, /*keepdim=*/true);
+    logits = logits.masked_fill(dead, 0.0);
+  }
+
+  AttentionResult result;
+  if (call.need_logsumexp) {
+    result.logsumexp =
+        at::logsumexp(logits.to(at::toOpMathType(logits.scalar_type())), -1);  // [B, H, L]
+    if (dead.defined())
+      result.logsumexp = result.logsumexp.masked_fill(dead.squeeze(-1), kMinusInfinity);
+  }
+  at::Tensor weights = at::softmax(logits, -1);
+  if (dead.defined()) weights = weights.masked_fill(dead, 0.0);
+  if (call.dropout_p > 0.0) weights = at::dropout(weights, call.dropout_p, /*train=*/true);
+  result.output = call.spelling == Spelling::kEinsum
+                      ? at::einsum("bhls,bhsd->bhld", {weights, value})
+                      : at::matmul(weights, value);  // [B, H, L, Dv]
+  if (call.need_weights) result.weights = weights;
+
+  if (swap) {
+    result.output = heads_first(result.output);
+    result.weights = heads_first(result.weights);
+    if (call.need_logsumexp) result.logsumexp = result.logsumexp.transpose(0, 1);
+  }
+  result.backend = Backend::kReference;
+  return result;
+}
+
+}  // namespace attn

@@ -1,0 +1,146 @@
+#include "golden/check.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands/commands.h"
+
+namespace attn::cli {
+namespace {
+
+using golden::Row;
+using golden::Verdict;
+
+struct CheckArguments {
+  std::string path;
+  std::vector<std::string> backends;
+  bool exact = false;
+  bool quiet = false;
+  bool json = false;
+};
+
+std::string verdict_text(const Row& row) {
+  switch (row.verdict) {
+    case Verdict::kAgrees:
+      return row.same_bits ? "agrees, same bits" : "agrees";
+    case Verdict::kDisagrees:
+      return "DISAGREES: " + row.reason;
+    case Verdict::kStale:
+      return "STALE: " + row.reason;
+    case Verdict::kSkipped:
+      return "skipped: " + row.reason;
+  }
+  return "";
+}
+
+std::string milliseconds(double seconds) {
+  return seconds > 0.0 ? fmt::format("{:.3f} ms", seconds * 1e3) : "–";
+}
+
+using Cells = std::vector<std::string>;
+
+/// Width on a terminal: UTF-8 continuation bytes take none.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+/// Lines whose columns are as wide as their widest cell.
+void print_columns(const std::vector<Cells>& lines) {
+  Cells::size_type columns = lines.front().size();
+  std::vector<size_t> widths(columns, 0);
+  for (const Cells& cells : lines) {
+    for (size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], width_of(cells[i]));
+  }
+  for (const Cells& cells : lines) {
+    std::string line;
+    for (size_t i = 0; i + 1 < columns; ++i) {
+      line += cells[i] + std::string(widths[i] - width_of(cells[i]) + 2, ' ');
+    }
+    fmt::print("{}{}\n", line, cells.back());
+  }
+}
+
+Cells to_cells(const Row& row) {
+  const bool stated = row.worst.tolerance > 0.0;
+  return {row.module,
+          row.file,
+          std::string(to_string(row.backend)),
+          fmt::format("{:.1e}", row.worst.from_python),
+          stated ? fmt::format("{:.1e}", row.worst.from_float64) : "–",
+          stated ? fmt::format("{:.1e}", row.worst.tolerance) : "–",
+          milliseconds(row.seconds),
+          milliseconds(row.python_seconds),
+          verdict_text(row)};
+}
+
+void print_table(const std::vector<Row>& rows, const CheckArguments& arguments) {
+  std::vector<Cells> lines = {{"module", "file", "backend", "from Python", "from float64", "bound",
+                               "time", "Python", "verdict"}};
+  std::ptrdiff_t agreeing = 0;
+  for (const Row& row : rows) {
+    agreeing += row.verdict == Verdict::kAgrees ? 1 : 0;
+    if (!arguments.quiet || row.verdict != Verdict::kAgrees) lines.push_back(to_cells(row));
+  }
+  if (lines.size() > 1) print_columns(lines);
+  fmt::print("{} of {} agree{}.\n", agreeing, rows.size(),
+             arguments.exact ? " with Python, bit for bit" : " within their bounds");
+}
+
+void print_json(const std::vector<Row>& rows) {
+  golden::Json list = golden::Json::array();
+  for (const Row& row : rows) {
+    list.push_back({{"name", row.name},
+                    {"module", row.module},
+                    {"file", row.file},
+                    {"backend", std::string(to_string(row.backend))},
+                    {"tensor", row.worst.tensor},
+                    {"from_python", row.worst.from_python},
+                    {"from_float64", row.worst.from_float64},
+                    {"tolerance", row.worst.tolerance},
+                    {"same_bits", row.same_bits},
+                    {"verdict", verdict_text(row)},
+                    {"seconds", row.seconds},
+                    {"python_seconds", row.python_seconds}});
+  }
+  fmt::print("{}\n", list.dump(2));
+}
+
+int check(const CheckArguments& arguments) {
+  golden::CheckOptions options;
+  options.exact = arguments.exact;
+  for (const std::string& name : arguments.backends) {
+    options.backends.push_back(parse_backend(name));
+  }
+  const std::vector<Row> rows = golden::check_path(arguments.path, options);
+  if (arguments.json) {
+    print_json(rows);
+  } else {
+    print_table(rows, arguments);
+  }
+  const bool good = std::all_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.verdict == Verdict::kAgrees || row.verdict == Verdict::kSkipped;
+  });
+  return good ? kGood : kDisagrees;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<CheckArguments>();
+  CLI::App* command =
+      app.add_subcommand("check", "Run golden files from Python and say how far the results agree");
+  command->add_option("path", arguments->path, "A golden file, or a folder of them")->required();
+  command->add_option("--backend", arguments->backends,
+                      "Backends to run (reference, fused, libtorch); all of this build by default");
+  command->add_flag("--exact", arguments->exact,
+                    "Demand Python's bits instead of the stated bounds");
+  command->add_flag("--quiet", arguments->quiet, "Print only what does not agree");
+  command->add_flag("--json", arguments->json, "Print JSON");
+  command->callback([arguments, &exit_code] { exit_code = check(*arguments); });
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,136 @@
+#include "golden/check.h"
+
+#include <ATen/ops/rand.h>
+#include <attn/functional.h>
+#include <c10/util/Exception.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "golden/run.h"
+
+namespace attn::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kTimingRepeats = 15;
+
+bool passes(const Comparison& comparison, bool exact) {
+  return exact ? comparison.same_bits : comparison.agrees();
+}
+
+/// The order in which comparisons are worth showing: failures first, then the nearest to its bound.
+double severity(const Comparison& comparison, bool exact) {
+  if (!comparison.same_pattern) return std::numeric_limits<double>::infinity();
+  if (exact) return comparison.same_bits ? 0.0 : 1.0 + comparison.from_python;
+  const double bound = comparison.tolerance;
+  if (comparison.from_float64 == 0.0) return 0.0;
+  return bound > 0.0 ? comparison.from_float64 / bound : std::numeric_limits<double>::max();
+}
+
+void judge(Row& row, const Golden& golden, const NamedTensors& results, bool exact) {
+  row.verdict = Verdict::kAgrees;
+  double worst = -1.0;
+  for (const auto& [name, result] : results) {
+    const Comparison comparison = compare(golden, name, result);
+    if (!passes(comparison, exact)) row.verdict = Verdict::kDisagrees;
+    row.same_bits = row.same_bits && comparison.same_bits;
+    if (severity(comparison, exact) > worst) {
+      worst = severity(comparison, exact);
+      row.worst = comparison;
+    }
+  }
+  if (row.verdict == Verdict::kDisagrees) {
+    row.reason = row.name + ": " + row.worst.tensor +
+                 (row.worst.same_pattern ? " is too far from Python's"
+                                         : " differs in shape, dtype, NaN or ∞");
+  }
+}
+
+Row check_run(const Golden& golden, Backend backend, const std::string& weights, bool exact) {
+  const fs::path golden_path(golden.path);
+  Row row;
+  row.name = golden.golden_case.name;
+  row.module = golden.golden_case.module;
+  row.file = weights.empty() ? golden_path.filename().string() : weights;
+  row.backend = backend;
+  row.python_seconds = golden.python_seconds;
+  if (!exact && !draws_the_same_dropout(golden)) {
+    row.verdict = Verdict::kSkipped;
+    row.reason = "this CPU draws other dropout masks than the one that made the file";
+    return row;
+  }
+  const BackendGuard guard(backend);
+  const std::string weights_path =
+      weights.empty() ? "" : (golden_path.parent_path() / weights).string();
+  Experiment experiment(golden, weights_path);
+  judge(row, golden, experiment.run(), exact);
+  if (golden.python_seconds > 0.0) row.seconds = experiment.forward_seconds(kTimingRepeats);
+  return row;
+}
+
+}  // namespace
+
+std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options) {
+  std::vector<std::string> sources = golden.golden_case.weights;
+  if (sources.empty()) sources.emplace_back();
+  const std::vector<Backend> backends =
+      options.backends.empty() ? available_backends() : options.backends;
+  std::vector<Row> rows;
+  for (const std::string& weights : sources) {
+    for (const Backend backend : backends) {
+      rows.push_back(check_run(golden, backend, weights, options.exact));
+    }
+  }
+  return rows;
+}
+
+Row check_init(const Init& init) {
+  Row row;
+  row.name = init.golden_case.name;
+  row.module = init.golden_case.module;
+  row.file = "initial parameters";
+  torch::manual_seed(init.golden_case.seed);
+  NamedTensors drawn;
+  const Subject subject = make_subject(init.golden_case);
+  for (const auto& item : subject.module->named_parameters()) {
+    drawn.emplace_back(item.key(), item.value().detach());
+  }
+  drawn.emplace_back("next", at::rand({4}));
+  Golden golden;
+  golden.tensors = init.parameters;
+  golden.tensors.emplace_back("next", init.next);
+  judge(row, golden, drawn, /*exact=*/true);
+  return row;
+}
+
+std::vector<Row> check_path(const std::string& path, const CheckOptions& options) {
+  std::vector<fs::path> files;
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+  } else {
+    files.emplace_back(path);
+  }
+  std::vector<Row> rows;
+  for (const fs::path& file : files) {
+    for (const Golden& golden : read_goldens(file.string())) {
+      const std::vector<Row> more = check_golden(golden, options);
+      rows.insert(rows.end(), more.begin(), more.end());
+    }
+    for (const Init& init : read_inits(file.string())) rows.push_back(check_init(init));
+  }
+  TORCH_CHECK(!rows.empty(), "[check] ", path,
+              ": expected a golden file or a folder that holds one");
+  return rows;
+}
+
+bool is_stale(const Golden& golden, const Case& declared) {
+  return golden.golden_case.source != declared.source;
+}
+
+}  // namespace attn::golden

@@ -1,0 +1,95 @@
+#include "golden/file.h"
+
+#include <c10/util/Exception.h>
+
+#include <map>
+
+#include "weights/safetensors.h"
+
+namespace attn::golden {
+namespace {
+
+/// The metadata entry as JSON, null where it is missing.
+Json read_json(const SafetensorsFile& file, const std::string& path, const std::string& key) {
+  const std::string text = find_or(file.metadata, key, std::string());
+  if (text.empty()) return nullptr;
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TORCH_CHECK(!json.is_discarded(), "[golden] ", path, ": expected JSON in the metadata entry \"",
+              key, "\"");
+  return json;
+}
+
+/// "case/tensor" → tensors by case.
+std::map<std::string, NamedTensors> split_bundle(const NamedTensors& tensors) {
+  std::map<std::string, NamedTensors> bundle;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t slash = name.find('/');
+    if (slash == std::string::npos) continue;
+    bundle[name.substr(0, slash)].emplace_back(name.substr(slash + 1), tensor);
+  }
+  return bundle;
+}
+
+Golden read_single(const SafetensorsFile& file, const std::string& path, const Json& source) {
+  Golden golden;
+  golden.golden_case = parse_case(source);
+  golden.path = path;
+  golden.tensors = file.tensors;
+  const Json tolerance = read_json(file, path, "tolerance");
+  for (const auto& [name, bound] : tolerance.items()) {
+    golden.tolerance.emplace_back(name, bound.get<double>());
+  }
+  const Json projected = read_json(file, path, "projected");
+  for (const Json& name : projected) golden.projected.push_back(name.get<std::string>());
+  golden.torch_version = find_or(file.metadata, "torch", std::string("unknown"));
+  golden.python_seconds = std::stod(find_or(file.metadata, "seconds", std::string("0")));
+  return golden;
+}
+
+}  // namespace
+
+std::vector<Golden> read_goldens(const std::string& path) {
+  const SafetensorsFile file = read_safetensors(path);
+  std::vector<Golden> goldens;
+  if (const Json source = read_json(file, path, "case"); !source.is_null()) {
+    goldens.push_back(read_single(file, path, source));
+  }
+  if (const Json sources = read_json(file, path, "cases"); !sources.is_null()) {
+    std::map<std::string, NamedTensors> bundle = split_bundle(file.tensors);
+    for (const Json& source : sources) {
+      Golden golden;
+      golden.golden_case = parse_case(source);
+      golden.path = path;
+      golden.tensors = std::move(bundle[golden.golden_case.name]);
+      golden.torch_version = find_or(file.metadata, "torch", std::string("unknown"));
+      goldens.push_back(std::move(golden));
+    }
+  }
+  return goldens;
+}
+
+std::vector<Init> read_inits(const std::string& path) {
+  const SafetensorsFile file = read_safetensors(path);
+  std::vector<Init> inits;
+  const Json sources = read_json(file, path, "inits");
+  if (sources.is_null()) return inits;
+  std::map<std::string, NamedTensors> bundle = split_bundle(file.tensors);
+  for (const Json& source : sources) {
+    Json declared = source;
+    declared["dtype"] = "float32";
+    declared["inputs"] = Json::object();
+    Init init;
+    init.golden_case = parse_case(declared);
+    for (auto& [name, tensor] : bundle[init.golden_case.name]) {
+      if (name == "next") {
+        init.next = tensor;
+      } else {
+        init.parameters.emplace_back(name, tensor);
+      }
+    }
+    inits.push_back(std::move(init));
+  }
+  return inits;
+}
+
+}  // namespace attn::golden

@@ -1,0 +1,54 @@
+#include "modules/preprojected_attention.h"
+
+#include <cmath>
+
+#include "functional/checks.h"
+#include "functional/heads.h"
+#include "functional/linear.h"
+#include "functional/select.h"
+
+namespace attn {
+
+void check_options(std::string_view module, const ProjectedMultiheadAttentionOptions& options) {
+  check_positive(module,
+                 {{"embedding_dim", options.embedding_dim()}, {"n_heads", options.n_heads()}});
+  check_divisible(module, {"embedding_dim", options.embedding_dim()},
+                  {"n_heads", options.n_heads()});
+}
+
+int64_t check_batch(std::string_view module, std::string_view name, const at::Tensor& tensor,
+                    std::string_view from, int64_t batch) {
+  const int64_t own = tensor.size(0);
+  TORCH_CHECK(own == batch || own == 1 || batch == 1, "[", module, "] ", name, " batch: expected ",
+              batch, " (from ", from, ") or 1, got ", own);
+  return batch == 1 ? own : batch;
+}
+
+at::Tensor preprojected_attention(const at::Tensor& query, const at::Tensor& key,
+                                  const at::Tensor& value, const Mask& mask,
+                                  const ProjectedMultiheadAttentionOptions& options,
+                                  const torch::nn::Linear& project_out) {
+  const double head_dim = static_cast<double>(options.embedding_dim() / options.n_heads());
+  const AttentionResult result = run({.query = split_heads(query, options.n_heads()),
+                                      .key = split_heads(key, options.n_heads()),
+                                      .value = split_heads(value, options.n_heads()),
+                                      .divisor = std::sqrt(head_dim),
+                                      .mask = mask,
+                                      .fully_masked = options.fully_masked(),
+                                      .spelling = Spelling::kMatmulHeadsFirst});
+  return project(project_out, merge_heads(result.output));  // [B, L, E]
+}
+
+void print_options(std::ostream& stream, std::string_view module,
+                   const ProjectedMultiheadAttentionOptions& options) {
+  stream << "attn::" << module << "(embedding_dim=" << options.embedding_dim()
+         << ", n_heads=" << options.n_heads();
+  if (options.fully_masked() == FullyMasked::kZero) stream << ", fully_masked=zero";
+  stream << ")";
+}
+
+torch::nn::Linear square_map(int64_t dim) {
+  return torch::nn::Linear(torch::nn::LinearOptions(dim, dim).bias(false));
+}
+
+}  // namespace attn

@@ -1,0 +1,136 @@
+#include <attn/weights.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarType.h>
+
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+
+#include "weights/prefix.h"
+
+namespace attn {
+namespace {
+
+/// Names that an error shows as examples.
+constexpr std::size_t kExamples = 5;
+
+NamedTensors tensors_of(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+bool converts(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 ||
+         dtype == at::kHalf;
+}
+
+bool fits(const at::Tensor& to, const at::Tensor& from) {
+  const bool same_dtype = to.scalar_type() == from.scalar_type();
+  return to.sizes() == from.sizes() &&
+         (same_dtype || (converts(to.scalar_type()) && converts(from.scalar_type()))) &&
+         to.layout() == at::kStrided && from.layout() == at::kStrided && !to.is_meta();
+}
+
+/// "[8, 8] float32"
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.sizes() << ' ' << c10::getDtypeNames(tensor.scalar_type()).first;
+  if (tensor.layout() != at::kStrided) text << ' ' << tensor.layout();
+  if (tensor.is_meta()) text << " without data (device meta)";
+  return text.str();
+}
+
+struct Copy {
+  at::Tensor to, from;
+};
+
+struct Plan {
+  LoadReport report;
+  std::vector<Copy> copies;
+};
+
+Plan match(const NamedTensors& source, const NamedTensors& targets, std::string_view prefix) {
+  Plan plan;
+  LoadReport& report = plan.report;
+  std::unordered_map<std::string_view, at::Tensor> offered;
+  for (const auto& [name, tensor] : source) {
+    if (name.starts_with(prefix)) {
+      offered.emplace(std::string_view(name).substr(prefix.size()), tensor);
+    } else {
+      report.skipped.push_back(name);
+    }
+  }
+  for (const auto& [name, to] : targets) {
+    const auto found = offered.extract(name);
+    if (!found) {
+      report.missing.push_back(name);
+    } else if (!fits(to, found.mapped())) {
+      report.mismatched.push_back({name, describe(to), describe(found.mapped())});
+    } else {
+      report.loaded.push_back(name);
+      plan.copies.push_back({to, found.mapped()});
+    }
+  }
+  // Once more through the file, for its order.
+  for (const auto& [name, tensor] : source) {
+    if (!name.starts_with(prefix)) continue;
+    if (const auto left = name.substr(prefix.size()); offered.contains(left))
+      report.unexpected.push_back(left);
+  }
+  return plan;
+}
+
+/// Prefixes that would fit; else names that the file has.
+std::string hint(const NamedTensors& source, const NamedTensors& targets,
+                 const std::string& wanted) {
+  std::vector<std::string> examples = fitting_prefixes(source, targets, wanted);
+  std::string text = examples.empty() ? "\n  the file has:" : "\n  prefixes that fit:";
+  if (examples.empty()) {
+    for (const auto& [name, tensor] : source) examples.push_back(name);
+  }
+  if (examples.empty()) return text + " no tensors";
+  for (std::size_t i = 0; i < examples.size() && i < kExamples; ++i)
+    text += (i ? ", \"" : " \"") + examples[i] + '"';
+  return text + (examples.size() > kExamples ? ", …" : "");
+}
+
+[[noreturn]] void refuse(Plan& plan, std::string text, const std::string& hints) {
+  if (plan.copies.empty() && plan.report.mismatched.empty()) text += hints;
+  throw WeightsError(std::move(text), std::move(plan.report));
+}
+
+}  // namespace
+
+LoadReport load_weights(torch::nn::Module& module, const std::string& path,
+                        const LoadOptions& options) {
+  const std::string& prefix = options.prefix();
+  const NamedTensors source = read_weights(path);
+  const NamedTensors targets = tensors_of(module);
+  Plan plan = match(source, targets, prefix);
+  LoadReport& report = plan.report;
+
+  if (!prefix.empty() && report.skipped.size() == source.size()) {
+    refuse(plan,
+           "[load_weights] prefix: expected the beginning of a name in " + path + ", got \"" +
+               prefix + '"',
+           hint(source, targets, prefix));
+  }
+  const bool names_fit = report.missing.empty() && report.unexpected.empty();
+  if (!report.mismatched.empty() || (options.strict() && !names_fit)) {
+    report.loaded.clear();
+    std::ostringstream text;
+    text << "[load_weights] path: expected the weights of " << module.name()
+         << ", got others: " << path << '\n'
+         << report;
+    refuse(plan, text.str(), hint(source, targets, prefix));
+  }
+
+  // Here tensors of either mode may be written, and no gradient is recorded.
+  const c10::InferenceMode inference;
+  for (const Copy& copy : plan.copies) copy.to.copy_(copy.from);
+  return std::move(report);
+}
+
+}  // namespace attn

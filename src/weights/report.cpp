@@ -1,0 +1,23 @@
+#include <attn/weights.h>
+
+#include <ostream>
+
+namespace attn {
+
+std::ostream& operator<<(std::ostream& stream, const LoadReport& report) {
+  stream << "loaded " << report.loaded.size() << ", missing " << report.missing.size()
+         << ", unexpected " << report.unexpected.size() << ", mismatched "
+         << report.mismatched.size() << ", skipped " << report.skipped.size();
+  for (const std::string& name : report.missing) stream << "\n  missing: " << name;
+  for (const std::string& name : report.unexpected) stream << "\n  unexpected: " << name;
+  for (const auto& [name, expected, got] : report.mismatched) {
+    stream << "\n  mismatched: " << name << ": expected " << expected << ", got " << got;
+  }
+  return stream;
+}
+
+WeightsError::WeightsError(std::string message, LoadReport report)
+    : c10::Error(std::move(message)),
+      report_(std::make_shared<const LoadReport>(std::move(report))) {}
+
+}  // namespace attn

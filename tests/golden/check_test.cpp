@@ -1,0 +1,124 @@
+// The comparison itself: it must fail where something is wrong.
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "golden/check.h"
+#include "golden/formula.h"
+#include "support/tensors.h"
+
+namespace attn::golden {
+namespace {
+
+using attn::testing::error_of;
+
+Case first_case() { return read_cases(std::string(ATTN_GOLDEN) + "/cases.json").front(); }
+
+Golden first_golden() {
+  const std::string name = first_case().name;
+  return read_goldens(std::string(ATTN_GOLDEN) + "/data/" + name + ".safetensors").front();
+}
+
+TEST(Formula, GivesTheBitsThatPythonPins) {
+  // tests/python/test_export.py pins the same numbers.
+  const uint64_t salt = formula_salt("input.q", 1);
+  EXPECT_EQ(salt, 0x1F3FC6E6D8AB56EF);
+  EXPECT_EQ(formula_bits(salt, 0), 0x208341839C2731A5);
+  EXPECT_EQ(formula_bits(salt, 1), 0x6717BF1614CF7CC4);
+}
+
+TEST(Formula, TakesTheTopByteAsANumberOfSixtyFourths) {
+  const at::Tensor expected = at::tensor({(0x20 - 128) / 64.0, (0x67 - 128) / 64.0}, at::kDouble);
+  EXPECT_TRUE(formula_tensor("input.q", 1, {2}, 0, at::kDouble).equal(expected));
+  EXPECT_TRUE(formula_tensor("input.q", 1, {2}, -3, at::kDouble).equal(expected / 8));
+}
+
+TEST(Formula, IsExactInEveryDtype) {
+  const at::Tensor exact = formula_tensor("input.q", 1, {1000}, 3, at::kDouble);
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(formula_tensor("input.q", 1, {1000}, 3, dtype).to(at::kDouble).equal(exact));
+  }
+}
+
+TEST(Formula, KeepsTheValuesInEveryLayoutButExpanded) {
+  const at::Tensor x = formula_tensor("input.q", 1, {2, 3, 4}, 0, at::kFloat);
+  for (const char* layout : {"contiguous", "transposed", "strided", "fused"}) {
+    EXPECT_TRUE(with_layout(x, layout).equal(x)) << layout;
+  }
+  EXPECT_EQ(with_layout(x, "transposed").strides(), at::IntArrayRef({12, 1, 3}));
+  EXPECT_EQ(with_layout(x, "strided").strides(), at::IntArrayRef({24, 8, 2}));
+  EXPECT_EQ(with_layout(x, "fused").strides(), at::IntArrayRef({36, 12, 1}));
+  EXPECT_EQ(with_layout(x, "expanded").stride(0), 0);
+  EXPECT_NE(error_of([&] { with_layout(x, "odd"); }).find("got \"odd\""), std::string::npos);
+}
+
+TEST(Projections, NoticeASingleWrongElement) {
+  const at::Tensor x = formula_tensor("input.q", 1, {5000}, 0, at::kFloat);
+  at::Tensor wrong = x.clone();
+  wrong[4321] += 0.5;
+  EXPECT_TRUE(projections(wrong).sub(projections(x)).abs().eq(0.5).all().item<bool>());
+}
+
+TEST(Compare, DemandsNaNAndInfinityInTheSamePlaces) {
+  Golden golden;
+  golden.tolerance = {{"output", 1.0}};
+  golden.tensors = {{"output", at::tensor({1.f, NAN, -INFINITY})},
+                    {"f64.output", at::tensor({1.0, double(NAN), -double(INFINITY)})}};
+  EXPECT_TRUE(compare(golden, "output", at::tensor({1.5f, NAN, -INFINITY})).agrees());
+  EXPECT_FALSE(compare(golden, "output", at::tensor({1.f, 0.f, -INFINITY})).agrees());
+  EXPECT_FALSE(compare(golden, "output", at::tensor({1.f, NAN, INFINITY})).agrees());
+  EXPECT_FALSE(compare(golden, "output", at::tensor({NAN, NAN, -INFINITY})).agrees());
+}
+
+TEST(Compare, MeasuresAgainstFloat64AndNotAgainstPython) {
+  Golden golden;
+  golden.tolerance = {{"output", 0.1}};
+  golden.tensors = {{"output", at::tensor({1.05f})}, {"f64.output", at::tensor({1.0})}};
+  EXPECT_TRUE(compare(golden, "output", at::tensor({0.95f})).agrees());
+  EXPECT_FALSE(compare(golden, "output", at::tensor({1.125f})).agrees());
+}
+
+TEST(Compare, RefusesAnotherShapeOrDtype) {
+  Golden golden;
+  golden.tolerance = {{"output", 1e9}};
+  golden.tensors = {{"output", at::ones({2, 3})}, {"f64.output", at::ones({2, 3}, at::kDouble)}};
+  EXPECT_FALSE(compare(golden, "output", at::ones({3, 2})).agrees());
+  EXPECT_FALSE(compare(golden, "output", at::ones({2, 3}, at::kDouble)).agrees());
+}
+
+TEST(Compare, TellsSameBitsFromSameValues) {
+  Golden golden;
+  golden.tensors = {{"output", at::zeros({2})}};
+  EXPECT_TRUE(compare(golden, "output", at::zeros({2})).same_bits);
+  EXPECT_FALSE(compare(golden, "output", at::zeros({2}).neg()).same_bits);
+}
+
+TEST(CheckGolden, FailsWhereAnyResultIsBeyondItsBound) {
+  Golden golden = first_golden();
+  ASSERT_EQ(check_golden(golden).front().verdict, Verdict::kAgrees);
+  for (auto& [name, tensor] : golden.tensors) {
+    if (name == "f64.output") tensor = tensor + 1.0;
+  }
+  const Row row = check_golden(golden).front();
+  EXPECT_EQ(row.verdict, Verdict::kDisagrees);
+  EXPECT_EQ(row.worst.tensor, "output");
+}
+
+TEST(CheckGolden, IsStaleWhenAnyFieldOfTheDeclarationDiffers) {
+  const Golden golden = first_golden();
+  EXPECT_FALSE(is_stale(golden, first_case()));
+  Json other = first_case().source;
+  other["seed"] = other["seed"].get<int>() + 1;
+  EXPECT_TRUE(is_stale(golden, parse_case(other)));
+}
+
+TEST(ParseCase, NamesTheCaseAndTheFieldThatIsMissing) {
+  const std::string error = error_of([] { parse_case({{"name", "lonely"}, {"module", "x"}}); });
+  EXPECT_NE(error.find("lonely"), std::string::npos);
+  EXPECT_NE(error.find("dtype"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attn::golden
