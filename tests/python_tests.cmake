@@ -29,7 +29,7 @@ endif()
 add_test(NAME real_weights COMMAND ${python} "${CMAKE_CURRENT_SOURCE_DIR}/python/export_real_weights.py"
                                    "${CMAKE_CURRENT_BINARY_DIR}/real_weights" --check $<TARGET_FILE:attn_cli>)
 set_tests_properties(real_weights PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
-list(APPEND sanitized real_weights)
+list(APPEND instrumented real_weights)
 
 file(REAL_PATH "${Torch_DIR}" built_with)
 file(REAL_PATH "${python_torch_dir}" python_has)
@@ -43,4 +43,4 @@ add_test(NAME live_export COMMAND ${python} "${PROJECT_SOURCE_DIR}/scripts/expor
 add_test(NAME live COMMAND attn_cli check "${live}" --exact --quiet)
 set_tests_properties(live_export PROPERTIES FIXTURES_SETUP live TIMEOUT 1200)
 set_tests_properties(live PROPERTIES FIXTURES_REQUIRED live TIMEOUT 1200)
-list(APPEND sanitized live)
+list(APPEND instrumented live)

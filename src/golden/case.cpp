@@ -10,7 +10,8 @@ namespace {
 template <class Value>
 std::vector<std::pair<std::string, Value>> read_pairs(const Json& object) {
   std::vector<std::pair<std::string, Value>> pairs;
-  for (const auto& [name, value] : object.items()) pairs.emplace_back(name, value.template get<Value>());
+  for (const auto& [name, value] : object.items())
+    pairs.emplace_back(name, value.template get<Value>());
   return pairs;
 }
 

@@ -121,7 +121,7 @@ def main():
     shared = os.environ.get("ATTN_SHARED")
     path = Path(shared or "", "weights", "rlor_tsp.pt")
     if not shared or not path.is_file():
-        print(f"skipped: {f'no file {path}' if shared else 'ATTN_SHARED is not set'}")
+        print("skipped:", f"there is no {path}" if shared else "ATTN_SHARED is not set")
         return SKIPPED
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     options.folder.mkdir(parents=True, exist_ok=True)
