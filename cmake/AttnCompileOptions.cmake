@@ -5,7 +5,9 @@ function(attn_compile_options target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE
-    -fPIC -Wall -Wextra -Wpedantic -Wnon-virtual-dtor $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> $<$<BOOL:${ATTN_WERROR}>:-Werror>)
+    -fPIC -Wall -Wextra -Wpedantic -Wnon-virtual-dtor $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> $<$<BOOL:${ATTN_WERROR}>:-Werror>
+    # GCC 12 sees overflows in the std::string operator+ of optimised code where there are none.
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-stringop-overflow>)
   if(ATTN_SANITIZE)
     list(JOIN ATTN_SANITIZE "," sanitizers)
     target_compile_options(${target} PRIVATE -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)

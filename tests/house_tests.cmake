@@ -3,6 +3,7 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_FOUND)
   add_test(NAME layers COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/layers/check_layers.py")
   add_test(NAME layers_are_told_apart COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/layers/check_layers.py" --self-test)
+  add_test(NAME readme COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/docs/check_readme.py")
 endif()
 
 # package_*: a project of its own against the installed library, and with attn as a subdirectory.

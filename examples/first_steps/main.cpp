@@ -7,7 +7,7 @@
 int main(int, char** argv) {
   // A layer that was trained in Python, with its parameters under their Python names.
   attn::CausalMultiheadAttention layer(512, 8);
-  std::cout << attn::load_weights(layer, argv[1]) << layer << "\n";
+  std::cout << attn::load_weights(layer, argv[1]) << "\n" << layer << "\n";
   std::cout << "layer output " << layer(at::randn({4, 96, 512})).sizes() << "\n";
 
   // Attention itself: four queries behind a cache of 32 keys, of which the last five are padding.

@@ -5,6 +5,7 @@
 
 #include "backend/reference.h"
 #include "functional/checks.h"
+#include "modules/preprojected_attention.h"
 
 namespace attn {
 namespace {
@@ -61,8 +62,7 @@ torch::Tensor AttentionScoreImpl::forward(const torch::Tensor& query, const torc
                                           const torch::Tensor& mask) {
   const torch::Tensor blocked = check_mask(mask, query, check_inputs(query, key));
   const double divisor = std::sqrt(static_cast<double>(query.size(-1)));
-  torch::Tensor logits = reference_logits(
-      query, key, divisor, options.use_tanh() ? std::optional(options.C()) : std::nullopt);
+  torch::Tensor logits = reference_logits(query, key, divisor, logit_clip(options));
   if (blocked.defined()) logits.masked_fill_(blocked, -std::numeric_limits<double>::infinity());
   return logits;  // [..., L, S]
 }

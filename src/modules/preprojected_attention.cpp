@@ -24,19 +24,24 @@ int64_t check_batch(std::string_view module, std::string_view name, const at::Te
   return batch == 1 ? own : batch;
 }
 
-at::Tensor preprojected_attention(const at::Tensor& query, const at::Tensor& key,
-                                  const at::Tensor& value, const Mask& mask,
-                                  const ProjectedMultiheadAttentionOptions& options,
-                                  const torch::nn::Linear& project_out) {
-  const double head_dim = static_cast<double>(options.embedding_dim() / options.n_heads());
-  const AttentionResult result = run({.query = split_heads(query, options.n_heads()),
-                                      .key = split_heads(key, options.n_heads()),
-                                      .value = split_heads(value, options.n_heads()),
+at::Tensor preprojected_attention(const PreprojectedMultiheadAttentionImpl& mha,
+                                  const at::Tensor& query, const at::Tensor& key,
+                                  const at::Tensor& value, const Mask& mask) {
+  const int64_t heads = mha.options.n_heads();
+  const auto head_dim = static_cast<double>(mha.options.embedding_dim() / heads);
+  const AttentionResult result = run({.query = split_heads(query, heads),
+                                      .key = split_heads(key, heads),
+                                      .value = split_heads(value, heads),
                                       .divisor = std::sqrt(head_dim),
+                                      .logit_clip = logit_clip(mha.attentionScore->options),
                                       .mask = mask,
-                                      .fully_masked = options.fully_masked(),
+                                      .fully_masked = mha.options.fully_masked(),
                                       .spelling = Spelling::kMatmulHeadsFirst});
-  return project(project_out, merge_heads(result.output));  // [B, L, E]
+  return project(mha.project_out, merge_heads(result.output));  // [B, L, E]
+}
+
+std::optional<double> logit_clip(const AttentionScoreOptions& options) {
+  return options.use_tanh() ? std::optional(options.C()) : std::nullopt;
 }
 
 void print_options(std::ostream& stream, std::string_view module,

@@ -49,7 +49,7 @@ torch::Tensor PreprojectedMultiheadAttentionImpl::forward(const torch::Tensor& q
   const Mask blocked =
       projected_mask(kName, mask, query, {batch, options.n_heads(), query.size(1), key.size(1)},
                      TwoDimensions::kRefused);
-  return preprojected_attention(query, key, value, blocked, options, project_out);
+  return preprojected_attention(*this, query, key, value, blocked);
 }
 
 }  // namespace attn

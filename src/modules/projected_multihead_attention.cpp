@@ -53,8 +53,7 @@ torch::Tensor ProjectedMultiheadAttentionImpl::forward(const torch::Tensor& q,
   const torch::Tensor query = project(queryEncoder, q);
   const torch::Tensor key = project(keyEncoder, nodes);
   const torch::Tensor value = project(valueEncoder, nodes);
-  return preprojected_attention(query, key, value, blocked, options,
-                                MHA->project_out);  // [B, L, embedding_dim]
+  return preprojected_attention(*MHA, query, key, value, blocked);  // [B, L, embedding_dim]
 }
 
 }  // namespace attn

@@ -163,6 +163,18 @@ TEST_F(PreprojectedTest, RefusesEveryMaskOfTwoDimensions) {
   }
 }
 
+TEST_F(PreprojectedTest, ClipsItsLogitsWhereItsScoreIsToldTo) {
+  module->attentionScore->options.use_tanh(true).C(0.1);
+  const auto heads = [](const at::Tensor& x) { return x.unflatten(-1, {2, 4}).transpose(1, 2); };
+  AttentionScore score(AttentionScoreOptions().use_tanh(true).C(0.1));
+  const at::Tensor weights = score(heads(query), heads(key)).softmax(-1);
+  const at::Tensor expected =
+      module->project_out(weights.matmul(heads(value)).transpose(1, 2).flatten(2));
+  EXPECT_TRUE(is_near(module(query, key, value), expected, 1e-6));  // 8 terms below 1 in float32
+  module->attentionScore->options.use_tanh(false);
+  EXPECT_FALSE(is_near(module(query, key, value), expected, 1e-3));
+}
+
 TEST_F(PreprojectedTest, TakesTheDocumentedMask) {
   const at::Tensor padding = bools({3, 1, 5}, {0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1});
   EXPECT_TRUE(at::equal(module(query, key, value, padding),

@@ -68,7 +68,7 @@ using PreprojectedMultiheadAttentionOptions = ProjectedMultiheadAttentionOptions
 ///     head_h = softmax(mask(q_h k_hᵀ / √(embedding_dim / n_heads))) v_h
 ///     out = W_O [head_1 … head_H]
 ///
-/// No map has a bias.
+/// No map has a bias. As in Python, `attentionScore->options.use_tanh(true)` clips the logits.
 class ATTN_API PreprojectedMultiheadAttentionImpl
     : public torch::nn::Cloneable<PreprojectedMultiheadAttentionImpl> {
  public:
