@@ -4,6 +4,10 @@ if(Python3_FOUND)
   add_test(NAME layers COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/layers/check_layers.py")
   add_test(NAME layers_are_told_apart COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/layers/check_layers.py" --self-test)
   add_test(NAME readme COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/docs/check_readme.py")
+  if(TARGET attn_cli)
+    add_test(NAME cli COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/cli/check_cli.py" $<TARGET_FILE:attn_cli>
+                              "${CMAKE_CURRENT_SOURCE_DIR}/golden")
+  endif()
 endif()
 
 # package_*: a project of its own against the installed library, and with attn as a subdirectory.

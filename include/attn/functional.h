@@ -48,11 +48,12 @@ struct ATTN_API AttentionOptions {
 
 /// Result of `attention`; what was not asked for is undefined.
 struct AttentionResult {
-  /// [B, H, L, Dv], in query's dtype.
+  /// [B, H, L, Dv], in query's dtype (autocast's, where that is on).
   at::Tensor output;
-  /// [B, H, L, S], after dropout, in query's dtype.
+  /// [B, H, L, S], after dropout, in the dtype of the output.
   at::Tensor weights;
-  /// [B, H, L], float32 (float64 for float64 inputs); −∞ in a row with no open key.
+  /// [B, H, L], float32 (float64 for float64 inputs); −∞ in a row with no open key, unless
+  /// `masked_score` is finite.
   at::Tensor logsumexp;
   /// Which backend ran.
   Backend backend = Backend::kReference;

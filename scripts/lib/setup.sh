@@ -143,5 +143,5 @@ setup() {
 
 # configure PRESET [-D...]: with the LibTorch and the Python found above.
 configure() {
-  quietly "Configuring build/$1" cmake --preset "$1" -D Torch_DIR="$Torch_DIR" -D ATTN_PYTHON="$python" "${@:2}"
+  quietly "Configuring, preset $1" cmake --preset "$1" -D Torch_DIR="$Torch_DIR" -D ATTN_PYTHON="$python" "${@:2}"
 }

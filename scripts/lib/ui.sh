@@ -46,7 +46,12 @@ stages_begin() {
 
 stages_end() {
   local status=$?
-  if [ "$status" -eq 0 ]; then step "Every stage passed"; else step "FAILED: ${current_stage:-before the first stage}"; fi
+  if [ "$status" -eq 0 ] && [ -z "$current_stage" ]; then
+    step "Every stage passed"
+  else
+    step "FAILED: ${current_stage:-before the first stage}"
+    [ "$status" -ne 0 ] || status=1  # killed
+  fi
   printf '%s\n' ${stage_times+"${stage_times[@]}"} "$(printf '%6d s  altogether' "$SECONDS")"
   exit "$status"
 }

@@ -1,6 +1,7 @@
 #include "backend/reference.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
@@ -16,14 +17,14 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-/// A finite score outside the dtype's range becomes its lowest finite value, so that a row of them
+/// A finite score outside the dtype's range becomes its nearest finite value, so that a row of them
 /// stays a plain mean.
 double saturate(double score, at::ScalarType dtype) {
   if (score == kMinusInfinity) return score;
-  double lowest = 0.0;
+  double largest = 0.0;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "attention",
-                                  [&] { lowest = std::numeric_limits<scalar_t>::lowest(); });
-  return std::max(score, lowest);
+                                  [&] { largest = std::numeric_limits<scalar_t>::max(); });
+  return std::clamp(score, -largest, largest);
 }
 
 /// True where the key comes later than the query may see: j > i + offset. [L, S]
@@ -83,8 +84,12 @@ AttentionResult reference_attention(const AttentionCall& call) {
   if (bias.defined()) logits = logits + (swap ? heads_first(bias) : bias).to(logits.scalar_type());
   at::Tensor blocked = blocked_keys(call.mask, logits);
   if (blocked.defined()) {
-    logits.masked_fill_(swap ? heads_first(blocked) : blocked,
-                        saturate(call.masked_score, logits.scalar_type()));
+    if (swap) blocked = heads_first(blocked);
+    const double score = saturate(call.masked_score, logits.scalar_type());
+    // The batch of the mask may be that of value alone.
+    logits = at::is_expandable_to(blocked.sizes(), logits.sizes())
+                 ? logits.masked_fill_(blocked, score)
+                 : logits.masked_fill(blocked, score);
   }
 
   // A row of nothing but −∞ would make NaN in the weights and in every gradient: it is taken out

@@ -14,7 +14,7 @@ constexpr const char* kDescription =
     "Exit codes: 0 good, 1 something disagrees, 2 wrong usage, 3 a file or an input is bad.";
 
 int report(const char* message) {
-  fmt::print(stderr, "attn: {}\n", message);
+  std::fputs(fmt::format("attn: {}\n", message).c_str(), stderr);
   return attn::cli::kBadInput;
 }
 
@@ -27,6 +27,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   attn::cli::add_check(app, exit_code);
   attn::cli::add_info(app, exit_code);
+  const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
+    report(fmt::format("unknown command \"{}\"; attn --help lists them", argv[1]).c_str());
+    return attn::cli::kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -36,5 +41,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report(error.what());
   }
-  return exit_code;
+  return std::fflush(stdout) == 0 ? exit_code : report("standard output could not be written");
 }

@@ -1,8 +1,8 @@
-#include <ATen/ExpandUtils.h>
 #include <attn/functional.h>
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "backend/call.h"
 #include "functional/checks.h"
@@ -45,16 +45,16 @@ void check_tensors(const at::Tensor& query, const at::Tensor& key, const at::Ten
 }
 
 void check_mask(const Mask& mask, const at::Tensor& query, at::IntArrayRef logits_shape) {
-  for (const auto& [name, tensor] :
-       {std::pair{"attend", mask.attend_tensor()}, std::pair{"block", mask.block_tensor()},
-        std::pair{"bias", mask.bias_tensor()}}) {
-    if (!tensor.defined()) continue;
-    TORCH_CHECK(at::is_expandable_to(tensor.sizes(), logits_shape),
-                "[attention] mask: expected Mask::", name,
-                " to broadcast to [B, H, L, S] = ", logits_shape, ", got ", shape_text(tensor));
-    TORCH_CHECK(tensor.device() == query.device(), "[attention] mask: expected Mask::", name,
-                " on ", query.device(), ", got ", tensor.device());
-  }
+  const auto check = [&](const std::string& maker, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    std::ostringstream advice;
+    advice << "Mask::" << maker << " to broadcast to [B, H, L, S] = " << logits_shape;
+    check_broadcasts(kWhere, "mask", tensor, logits_shape, advice.str());
+    check_device(kWhere, "mask", tensor, query);
+  };
+  check("attend", mask.attend_tensor());
+  check("block", mask.block_tensor());
+  check("bias", mask.bias_tensor());
 }
 
 void check_options(const AttentionOptions& options) {
@@ -62,11 +62,15 @@ void check_options(const AttentionOptions& options) {
     TORCH_CHECK(!number || std::isfinite(*number), "[attention] ", name,
                 ": expected a finite number, got ", *number);
   };
+  const auto check_above_zero = [](std::string_view name, const std::optional<double>& number) {
+    TORCH_CHECK(!number || *number > 0.0, "[attention] ", name,
+                ": expected a positive number, got ", *number);
+  };
   check_finite("scale", options.scale());
   check_finite("logit_clip", options.logit_clip());
   check_finite("softcap", options.softcap());
-  TORCH_CHECK(options.softcap().value_or(1.0) > 0.0,
-              "[attention] softcap: expected a positive number, got ", *options.softcap());
+  check_above_zero("logit_clip", options.logit_clip());
+  check_above_zero("softcap", options.softcap());
   TORCH_CHECK(!options.logit_clip() || !options.softcap(),
               "[attention] softcap: expected at most one of logit_clip and softcap, got both");
   TORCH_CHECK(options.masked_score() < std::numeric_limits<double>::infinity(),

@@ -1,5 +1,6 @@
 #include "functional/checks.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 
@@ -36,10 +37,13 @@ void check_like(std::string_view where, std::string_view name, const at::Tensor&
                 std::string_view like_name, const at::Tensor& like) {
   TORCH_CHECK(tensor.device() == like.device(), "[", where, "] ", name, ": expected the device of ",
               like_name, ", ", like.device(), ", got ", tensor.device());
-  if (at::autocast::is_autocast_enabled(tensor.device().type())) return;
-  TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "[", where, "] ", name,
-              ": expected the dtype of ", like_name, ", ", like.scalar_type(), ", got ",
-              tensor.scalar_type());
+  if (tensor.scalar_type() == like.scalar_type()) return;
+  const auto device = tensor.device().type();
+  const bool converted = at::isFloatingType(tensor.scalar_type()) &&
+                         at::autocast::is_autocast_available(device) &&
+                         at::autocast::is_autocast_enabled(device);
+  TORCH_CHECK(converted, "[", where, "] ", name, ": expected the dtype of ", like_name, ", ",
+              like.scalar_type(), ", got ", tensor.scalar_type());
 }
 
 void check_size(std::string_view where, std::string_view name, std::string_view axis, int64_t size,
@@ -48,12 +52,21 @@ void check_size(std::string_view where, std::string_view name, std::string_view 
               " (from ", from, "), got ", size);
 }
 
-void check_bool_mask(std::string_view where, std::string_view name, const at::Tensor& mask,
-                     const at::Tensor& like) {
+void check_bool(std::string_view where, std::string_view name, const at::Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "[", where, "] ", name,
               ": expected dtype Bool, got ", mask.scalar_type());
-  TORCH_CHECK(mask.device() == like.device(), "[", where, "] ", name, ": expected device ",
-              like.device(), ", got ", mask.device());
+}
+
+void check_device(std::string_view where, std::string_view name, const at::Tensor& tensor,
+                  const at::Tensor& like) {
+  TORCH_CHECK(tensor.device() == like.device(), "[", where, "] ", name, ": expected device ",
+              like.device(), ", got ", tensor.device());
+}
+
+void check_broadcasts(std::string_view where, std::string_view name, const at::Tensor& tensor,
+                      at::IntArrayRef shape, std::string_view advice) {
+  TORCH_CHECK(at::is_expandable_to(tensor.sizes(), shape), "[", where, "] ", name, ": expected ",
+              advice, ", got ", shape_text(tensor));
 }
 
 std::string shape_text(const at::Tensor& tensor) {

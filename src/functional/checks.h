@@ -33,9 +33,14 @@ void check_like(std::string_view where, std::string_view name, const at::Tensor&
 /// `from`.
 void check_size(std::string_view where, std::string_view name, std::string_view axis, int64_t size,
                 int64_t expected, std::string_view from);
-/// A bool mask on the device of `like`.
-void check_bool_mask(std::string_view where, std::string_view name, const at::Tensor& mask,
-                     const at::Tensor& like);
+/// The mask's dtype is bool.
+void check_bool(std::string_view where, std::string_view name, const at::Tensor& mask);
+/// The tensor lies on the device of `like`.
+void check_device(std::string_view where, std::string_view name, const at::Tensor& tensor,
+                  const at::Tensor& like);
+/// The tensor broadcasts to `shape`; `advice` says what is taken and how to pass the rest.
+void check_broadcasts(std::string_view where, std::string_view name, const at::Tensor& tensor,
+                      at::IntArrayRef shape, std::string_view advice);
 
 /// "[2, 3, 4]", or "an undefined tensor".
 std::string shape_text(const at::Tensor& tensor);

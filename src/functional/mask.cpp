@@ -1,3 +1,4 @@
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <attn/mask.h>
 #include <c10/util/Exception.h>
@@ -12,17 +13,21 @@ void check_rank(std::string_view where, std::string_view name, const at::Tensor&
               ": expected [L, S] or [B|1, H|1, L|1, S|1], got ", shape_text(tensor));
 }
 
-void check_bool(std::string_view where, std::string_view name, const at::Tensor& tensor) {
+void check_bool_mask(std::string_view where, std::string_view name, const at::Tensor& tensor) {
   check_rank(where, name, tensor);
-  TORCH_CHECK(tensor.scalar_type() == at::kBool, "[", where, "] ", name,
-              ": expected dtype Bool, got ", tensor.scalar_type());
+  check_bool(where, name, tensor);
 }
 
 /// One of the two where the other is undefined, else `both` of them.
 template <class Combine>
 at::Tensor merge(const at::Tensor& a, const at::Tensor& b, Combine both) {
   if (!a.defined()) return b;
-  return b.defined() ? both(a, b) : a;
+  if (!b.defined()) return a;
+  TORCH_CHECK(at::are_expandable(a.sizes(), b.sizes()),
+              "[Mask] &: expected shapes that broadcast, got ", shape_text(a), " and ",
+              shape_text(b));
+  check_device("Mask", "&", b, a);
+  return both(a, b);
 }
 
 }  // namespace
@@ -42,14 +47,14 @@ Mask Mask::causal_bottom_right() {
 }
 
 Mask Mask::attend(const at::Tensor& open) {
-  check_bool("Mask::attend", "open", open);
+  check_bool_mask("Mask::attend", "open", open);
   Mask mask;
   mask.attend_ = open;
   return mask;
 }
 
 Mask Mask::block(const at::Tensor& blocked) {
-  check_bool("Mask::block", "blocked", blocked);
+  check_bool_mask("Mask::block", "blocked", blocked);
   Mask mask;
   mask.block_ = blocked;
   return mask;

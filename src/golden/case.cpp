@@ -59,6 +59,8 @@ Case parse_case(const Json& source) {
     result.weights = source.value("weights", std::vector<std::string>());
     result.prefix = source.value("prefix", "");
     result.source = source;
+    TORCH_CHECK(result.threads > 0, "[golden] case \"", result.name,
+                "\": expected at least 1 thread, got ", result.threads);
   } catch (const nlohmann::json::exception& error) {
     TORCH_CHECK(false, "[golden] case \"", result.name, "\": ", error.what());
   }

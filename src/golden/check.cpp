@@ -32,6 +32,7 @@ double severity(const Comparison& comparison, bool exact) {
 
 void judge(Row& row, const Golden& golden, const NamedTensors& results, bool exact) {
   row.verdict = Verdict::kAgrees;
+  row.same_bits = true;
   double worst = -1.0;
   for (const auto& [name, result] : results) {
     const Comparison comparison = compare(golden, name, result);
@@ -71,9 +72,56 @@ Row check_run(const Golden& golden, Backend backend, const std::string& weights,
   return row;
 }
 
+bool is_stale(const Golden& golden, const std::vector<Case>& declared) {
+  if (declared.empty()) return false;
+  const auto same = [&](const Case& c) { return c.source == golden.golden_case.source; };
+  return std::none_of(declared.begin(), declared.end(), same);
+}
+
+Row unchecked(const Golden& golden, Verdict verdict, const std::string& reason) {
+  Row row;
+  row.name = golden.golden_case.name;
+  row.module = golden.golden_case.module;
+  row.file = fs::path(golden.path).filename().string();
+  row.verdict = verdict;
+  row.reason = reason;
+  return row;
+}
+
+std::vector<Row> check_file(const std::string& path, const CheckOptions& options) {
+  std::vector<Row> rows;
+  const GoldenFile file = read_golden_file(path);
+  for (const Golden& golden : file.goldens) {
+    const std::vector<Row> more = check_golden(golden, options);
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  for (const Init& init : file.inits) rows.push_back(check_init(init));
+  return rows;
+}
+
 }  // namespace
 
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kAgrees:
+      return "agrees";
+    case Verdict::kDisagrees:
+      return "disagrees";
+    case Verdict::kStale:
+      return "stale";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kUnreadable:
+      return "unreadable";
+  }
+  return "";
+}
+
 std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options) {
+  if (is_stale(golden, options.declared)) {
+    return {unchecked(golden, Verdict::kStale,
+                      "made from another declaration; run scripts/export_golden.py")};
+  }
   std::vector<std::string> sources = golden.golden_case.weights;
   if (sources.empty()) sources.emplace_back();
   const std::vector<Backend> backends =
@@ -107,30 +155,29 @@ Row check_init(const Init& init) {
 }
 
 std::vector<Row> check_path(const std::string& path, const CheckOptions& options) {
-  std::vector<fs::path> files;
-  if (fs::is_directory(path)) {
+  std::vector<Row> rows;
+  if (!fs::is_directory(path)) {
+    rows = check_file(path, options);
+  } else {
+    std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(path)) {
       if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
-  } else {
-    files.emplace_back(path);
-  }
-  std::vector<Row> rows;
-  for (const fs::path& file : files) {
-    for (const Golden& golden : read_goldens(file.string())) {
-      const std::vector<Row> more = check_golden(golden, options);
-      rows.insert(rows.end(), more.begin(), more.end());
+    for (const fs::path& file : files) {
+      try {
+        const std::vector<Row> more = check_file(file.string(), options);
+        rows.insert(rows.end(), more.begin(), more.end());
+      } catch (const c10::Error& error) {
+        Golden golden;
+        golden.path = file.string();
+        rows.push_back(unchecked(golden, Verdict::kUnreadable, error.what_without_backtrace()));
+      }
     }
-    for (const Init& init : read_inits(file.string())) rows.push_back(check_init(init));
   }
-  TORCH_CHECK(!rows.empty(), "[check] ", path,
-              ": expected a golden file or a folder that holds one");
+  TORCH_CHECK(!rows.empty(),
+              "[check] path: expected a golden file or a folder that holds one, got ", path);
   return rows;
-}
-
-bool is_stale(const Golden& golden, const Case& declared) {
-  return golden.golden_case.source != declared.source;
 }
 
 }  // namespace attn::golden

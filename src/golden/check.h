@@ -2,6 +2,8 @@
 
 #include <attn/backend.h>
 
+#include <string_view>
+
 #include "golden/compare.h"
 
 namespace attn::golden {
@@ -13,7 +15,12 @@ enum class Verdict {
   kStale,
   /// Not comparable on this machine; `Row::reason` says why.
   kSkipped,
+  /// The file, or a weight file that it names, cannot be read.
+  kUnreadable,
 };
+
+/// "agrees", "disagrees", "stale", "skipped" or "unreadable".
+std::string_view to_string(Verdict verdict);
 
 /// One golden case on one backend with one source of weights.
 struct Row {
@@ -25,7 +32,7 @@ struct Row {
   /// The worst tensor: the one that is furthest beyond, or else nearest to, its bound.
   Comparison worst;
   /// Every tensor has Python's bits.
-  bool same_bits = true;
+  bool same_bits = false;
   Verdict verdict = Verdict::kAgrees;
   std::string reason;
   /// Best time of a forward, and that of eager Python; 0 where it was not measured.
@@ -38,6 +45,8 @@ struct CheckOptions {
   bool exact = false;
   /// Empty: all of this build.
   std::vector<Backend> backends;
+  /// The cases of cases.json; a golden of another declaration is stale. Empty: none is.
+  std::vector<Case> declared;
 };
 
 /// Checks one golden case on every asked-for backend, with every weight file that it names.
@@ -47,11 +56,9 @@ std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options 
 /// Python's is; bit for bit.
 Row check_init(const Init& init);
 
-/// Checks a file, or every *.safetensors file of a folder in the order of names, weight files
-/// aside. Throws `c10::Error` where the path holds no golden file.
+/// Checks a file, or every *.safetensors file of a folder in the order of names, weight files aside.
+/// What cannot be read in a folder is a row of its own. Throws `c10::Error` where a single file cannot
+/// be read, and where the path holds no golden file.
 std::vector<Row> check_path(const std::string& path, const CheckOptions& options = {});
-
-/// True when the file's declaration differs from the one given.
-bool is_stale(const Golden& golden, const Case& declared);
 
 }  // namespace attn::golden

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "golden/formula.h"
 
@@ -52,6 +53,7 @@ Comparison compare(const Golden& golden, const std::string& name, const at::Tens
   const bool is_projected = std::find(projected.begin(), projected.end(), name) != projected.end();
   const at::Tensor ours = is_projected ? projections(result) : result;
   if (ours.sizes() != python.sizes() || ours.scalar_type() != python.scalar_type()) {
+    comparison.from_python = comparison.from_float64 = std::numeric_limits<double>::infinity();
     return comparison;
   }
   const at::Tensor& pattern = exact.defined() ? exact : python;

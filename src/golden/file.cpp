@@ -2,8 +2,12 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
+#include "weights/formats/safetensors.h"
 #include "weights/safetensors.h"
 
 namespace attn::golden {
@@ -46,10 +50,7 @@ Golden read_single(const SafetensorsFile& file, const std::string& path, const J
   return golden;
 }
 
-}  // namespace
-
-std::vector<Golden> read_goldens(const std::string& path) {
-  const SafetensorsFile file = read_safetensors(path);
+std::vector<Golden> read_goldens(const SafetensorsFile& file, const std::string& path) {
   std::vector<Golden> goldens;
   if (const Json source = read_json(file, path, "case"); !source.is_null()) {
     goldens.push_back(read_single(file, path, source));
@@ -68,8 +69,7 @@ std::vector<Golden> read_goldens(const std::string& path) {
   return goldens;
 }
 
-std::vector<Init> read_inits(const std::string& path) {
-  const SafetensorsFile file = read_safetensors(path);
+std::vector<Init> read_inits(const SafetensorsFile& file, const std::string& path) {
   std::vector<Init> inits;
   const Json sources = read_json(file, path, "inits");
   if (sources.is_null()) return inits;
@@ -90,6 +90,29 @@ std::vector<Init> read_inits(const std::string& path) {
     inits.push_back(std::move(init));
   }
   return inits;
+}
+
+bool is_safetensors(const std::string& path) {
+  std::array<char, formats::kSafetensorsLengthBytes + 1> start{};
+  std::ifstream(path, std::ios::binary).read(start.data(), start.size());
+  return formats::begins_like_safetensors({start.data(), start.size()});
+}
+
+}  // namespace
+
+GoldenFile read_golden_file(const std::string& path) {
+  TORCH_CHECK(std::filesystem::is_regular_file(path) && is_safetensors(path),
+              "[check] path: expected a golden file (safetensors) or a folder of them, got ", path);
+  const SafetensorsFile file = read_safetensors(path);
+  try {
+    return {read_goldens(file, path), read_inits(file, path)};
+  } catch (const std::logic_error& error) {  // a number or a JSON value of another kind
+    TORCH_CHECK(false, "[golden] ", path, ": expected metadata as export_golden.py writes it, got ",
+                error.what());
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK(false, "[golden] ", path, ": expected metadata as export_golden.py writes it, got ",
+                error.what());
+  }
 }
 
 }  // namespace attn::golden

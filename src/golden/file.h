@@ -32,11 +32,13 @@ struct Init {
   at::Tensor next;
 };
 
-/// The golden results of a file that holds one case or a bundle of them; empty for any other
-/// safetensors file (weights, inits).
-std::vector<Golden> read_goldens(const std::string& path);
+/// What one file holds: a golden, a bundle of them, or inits; neither, where it is a weight file.
+struct GoldenFile {
+  std::vector<Golden> goldens;
+  std::vector<Init> inits;
+};
 
-/// The inits of a file, empty for any other safetensors file.
-std::vector<Init> read_inits(const std::string& path);
+/// Throws `c10::Error` naming the file where it cannot be read or understood.
+GoldenFile read_golden_file(const std::string& path);
 
 }  // namespace attn::golden

@@ -107,7 +107,11 @@ Subject make_subject(const Case& golden_case) {
   const auto maker = kMakers.find(golden_case.module);
   TORCH_CHECK(maker != kMakers.end(), "[golden] case \"", golden_case.name,
               "\": expected the name of a module of attn, got \"", golden_case.module, "\"");
-  return maker->second(golden_case);
+  try {
+    return maker->second(golden_case);
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK(false, "[golden] case \"", golden_case.name, "\", options: ", error.what());
+  }
 }
 
 }  // namespace attn::golden

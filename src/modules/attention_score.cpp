@@ -5,7 +5,7 @@
 
 #include "backend/reference.h"
 #include "functional/checks.h"
-#include "modules/preprojected_attention.h"
+#include "modules/attention_score.h"
 
 namespace attn {
 namespace {
@@ -37,7 +37,8 @@ std::vector<int64_t> check_inputs(const torch::Tensor& query, const torch::Tenso
 torch::Tensor check_mask(const torch::Tensor& mask, const torch::Tensor& query,
                          at::IntArrayRef logits_shape) {
   if (!mask.defined()) return mask;
-  check_bool_mask(kName, "mask", mask, query);
+  check_bool(kName, "mask", mask);
+  check_device(kName, "mask", mask, query);
   if (at::is_expandable_to(mask.sizes(), logits_shape)) return mask;
   const bool one_query = logits_shape[logits_shape.size() - 2] == 1;
   if (one_query && mask.dim() > 0) {

@@ -89,7 +89,10 @@ void CausalMultiheadAttentionImpl::pretty_print(std::ostream& stream) const {
 
 std::shared_ptr<torch::nn::Module> CausalMultiheadAttentionImpl::clone(
     const std::optional<torch::Device>& device) const {
-  return clone_faithfully(*this, device);
+  auto copy = std::make_shared<CausalMultiheadAttentionImpl>(*this);
+  copy->W_QKV = copy->replace_module("W_QKV", clone_map(W_QKV, device));
+  copy->W_O = copy->replace_module("W_O", clone_map(W_O, device));
+  return copy;
 }
 
 torch::Tensor CausalMultiheadAttentionImpl::forward(const torch::Tensor& x) {

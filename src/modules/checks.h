@@ -13,8 +13,4 @@ namespace attn {
 void check_sequence(std::string_view module, std::string_view name, const at::Tensor& tensor,
                     int64_t features, std::string_view layout, const at::Tensor& parameter);
 
-/// The mask broadcasts to `shape`; `advice` says which masks are taken and how to pass others.
-void check_mask_shape(std::string_view module, const at::Tensor& mask, at::IntArrayRef shape,
-                      std::string_view advice);
-
 }  // namespace attn

@@ -1,51 +1,44 @@
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
 
-#include <mutex>
+#include <memory>
+#include <optional>
+#include <string>
 
+/// Deep copies without `Cloneable::clone`, which runs `reset` first and so draws random numbers, and
+/// which forgets `requires_grad`.
 namespace attn {
 
-/// Puts LibTorch's CPU generator back to where it was.
-class KeepGenerator {
- public:
-  KeepGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    state_ = generator_.get_state();
+/// LibTorch keeps a module's parameters from others than its subclasses.
+struct ParameterAccess : torch::nn::Module {
+  static torch::OrderedDict<std::string, at::Tensor>& of(torch::nn::Module& module) {
+    return module.*(&ParameterAccess::parameters_);
   }
-  ~KeepGenerator() {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-  KeepGenerator(const KeepGenerator&) = delete;
-  KeepGenerator& operator=(const KeepGenerator&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
 };
 
-/// `Cloneable::clone` without its side effects: it re-runs `reset`, which draws random numbers, and
-/// it forgets which parameters were frozen and which submodules were switched between training and
-/// evaluation.
-template <class Impl>
-std::shared_ptr<torch::nn::Module> clone_faithfully(const Impl& module,
-                                                    const std::optional<torch::Device>& device) {
-  const KeepGenerator keep_generator;
-  std::shared_ptr<torch::nn::Module> copy =
-      module.torch::nn::template Cloneable<Impl>::clone(device);
-  auto parameters = copy->named_parameters();
-  for (const auto& parameter : module.named_parameters()) {
-    parameters[parameter.key()].set_requires_grad(parameter.value().requires_grad());
-  }
-  auto children = copy->named_modules();
-  for (const auto& child : module.named_modules()) {
-    // train() reaches down, and parents come before their children, so that each ends with its own
-    // flag.
-    children[child.key()]->train(child.value()->is_training());
+/// A deep copy of a linear map.
+inline torch::nn::Linear clone_map(const torch::nn::Linear& map,
+                                   const std::optional<torch::Device>& device) {
+  const at::NoGradGuard no_grad;
+  torch::nn::Linear copy(std::make_shared<torch::nn::LinearImpl>(*map));
+  for (auto& item : ParameterAccess::of(*copy)) {
+    at::Tensor& parameter = item.value();
+    if (!parameter.defined()) continue;  // the bias of a map without one
+    const bool requires_grad = parameter.requires_grad();
+    parameter = device ? parameter.to(*device, parameter.scalar_type(), false, /*copy=*/true)
+                       : parameter.clone();
+    parameter.set_requires_grad(requires_grad);
+    (item.key() == "weight" ? copy->weight : copy->bias) = parameter;
   }
   return copy;
+}
+
+/// A deep copy of a module that clones itself without drawing.
+template <class Holder>
+Holder clone_child(const Holder& child, const std::optional<torch::Device>& device) {
+  return Holder(std::dynamic_pointer_cast<typename Holder::ContainedType>(child->clone(device)));
 }
 
 }  // namespace attn

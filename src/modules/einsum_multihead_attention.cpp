@@ -1,4 +1,3 @@
-#include <ATen/ops/isneginf.h>
 #include <attn/modules/einsum_multihead_attention.h>
 
 #include <cmath>
@@ -15,6 +14,14 @@ namespace {
 
 constexpr std::string_view kName = "EinsumMultiheadAttention";
 constexpr double kMaskedScore = -1e20;
+
+/// Scores that additive masks use to block, −∞ and the lowest finite numbers, and that no multiplier does.
+constexpr double kAdditive = -1e4;
+
+bool looks_additive(const torch::Tensor& mask) {
+  if (!at::isFloatingType(mask.scalar_type()) || mask.is_meta()) return false;
+  return mask.to(at::kFloat).le(kAdditive).any().item<bool>();
+}
 
 /// Refuses what the module does not take; the mask comes back with its polarity in its name.
 Mask check_inputs(const EinsumMultiheadAttentionImpl& module, const torch::Tensor& values,
@@ -34,17 +41,14 @@ Mask check_inputs(const EinsumMultiheadAttentionImpl& module, const torch::Tenso
       "L, S])";
   TORCH_CHECK(mask.dim() == 2 || mask.dim() == 4, "[", kName, "] mask: expected ", kAdvice,
               ", got ", shape_text(mask));
-  check_mask_shape(kName, mask,
+  check_broadcasts(kName, "mask", mask,
                    {query.size(0), module.options.num_heads(), query.size(1), keys.size(1)},
                    kAdvice);
-  TORCH_CHECK(mask.device() == query.device(), "[", kName, "] mask: expected device ",
-              query.device(), ", got ", mask.device());
+  check_device(kName, "mask", mask, query);
   if (mask.scalar_type() == at::kBool) return Mask::attend(mask);
-  TORCH_CHECK(!at::isFloatingType(mask.scalar_type()) || !mask.isneginf().any().item<bool>(), "[",
-              kName,
-              "] mask: expected zero to block and other values to attend, got −∞ (an additive mask "
-              "would be inverted: "
-              "pass mask.eq(0))");
+  TORCH_CHECK(!looks_additive(mask), "[", kName,
+              "] mask: expected zero to block and other values to attend, got values of ",
+              kAdditive, " or less (an additive mask would be inverted: pass mask.eq(0))");
   return Mask::block(mask.eq(0));
 }
 
@@ -79,7 +83,12 @@ void EinsumMultiheadAttentionImpl::pretty_print(std::ostream& stream) const {
 
 std::shared_ptr<torch::nn::Module> EinsumMultiheadAttentionImpl::clone(
     const std::optional<torch::Device>& device) const {
-  return clone_faithfully(*this, device);
+  auto copy = std::make_shared<EinsumMultiheadAttentionImpl>(*this);
+  copy->values = copy->replace_module("values", clone_map(values, device));
+  copy->keys = copy->replace_module("keys", clone_map(keys, device));
+  copy->queries = copy->replace_module("queries", clone_map(queries, device));
+  copy->fc_out = copy->replace_module("fc_out", clone_map(fc_out, device));
+  return copy;
 }
 
 torch::Tensor EinsumMultiheadAttentionImpl::forward(const torch::Tensor& values,

@@ -6,6 +6,7 @@
 #include "functional/heads.h"
 #include "functional/linear.h"
 #include "functional/select.h"
+#include "modules/attention_score.h"
 
 namespace attn {
 
@@ -24,24 +25,21 @@ int64_t check_batch(std::string_view module, std::string_view name, const at::Te
   return batch == 1 ? own : batch;
 }
 
-at::Tensor preprojected_attention(const PreprojectedMultiheadAttentionImpl& mha,
+at::Tensor preprojected_attention(const ProjectedMultiheadAttentionOptions& options,
+                                  const PreprojectedMultiheadAttentionImpl& mha,
                                   const at::Tensor& query, const at::Tensor& key,
                                   const at::Tensor& value, const Mask& mask) {
-  const int64_t heads = mha.options.n_heads();
-  const auto head_dim = static_cast<double>(mha.options.embedding_dim() / heads);
+  const int64_t heads = options.n_heads();
+  const auto head_dim = static_cast<double>(options.embedding_dim() / heads);
   const AttentionResult result = run({.query = split_heads(query, heads),
                                       .key = split_heads(key, heads),
                                       .value = split_heads(value, heads),
                                       .divisor = std::sqrt(head_dim),
                                       .logit_clip = logit_clip(mha.attentionScore->options),
                                       .mask = mask,
-                                      .fully_masked = mha.options.fully_masked(),
+                                      .fully_masked = options.fully_masked(),
                                       .spelling = Spelling::kMatmulHeadsFirst});
   return project(mha.project_out, merge_heads(result.output));  // [B, L, E]
-}
-
-std::optional<double> logit_clip(const AttentionScoreOptions& options) {
-  return options.use_tanh() ? std::optional(options.C()) : std::nullopt;
 }
 
 void print_options(std::ostream& stream, std::string_view module,

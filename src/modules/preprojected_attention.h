@@ -12,14 +12,12 @@ void check_options(std::string_view module, const ProjectedMultiheadAttentionOpt
 int64_t check_batch(std::string_view module, std::string_view name, const at::Tensor& tensor,
                     std::string_view from, int64_t batch);
 
-/// W_O [head_1 … head_H] of checked inputs, clipped as `mha.attentionScore` says.
-/// [B|1, L, E], [B|1, S, E], [B|1, S, E] → [B, L, E]
-at::Tensor preprojected_attention(const PreprojectedMultiheadAttentionImpl& mha,
+/// W_O [head_1 … head_H] of checked inputs, clipped as `mha.attentionScore` says; `options` are those
+/// of the module that was called. [B|1, L, E], [B|1, S, E], [B|1, S, E] → [B, L, E]
+at::Tensor preprojected_attention(const ProjectedMultiheadAttentionOptions& options,
+                                  const PreprojectedMultiheadAttentionImpl& mha,
                                   const at::Tensor& query, const at::Tensor& key,
                                   const at::Tensor& value, const Mask& mask);
-
-/// C, when the score clips.
-std::optional<double> logit_clip(const AttentionScoreOptions& options);
 
 /// "attn::module(embedding_dim=…, n_heads=…)".
 void print_options(std::ostream& stream, std::string_view module,

@@ -32,7 +32,11 @@ void PreprojectedMultiheadAttentionImpl::pretty_print(std::ostream& stream) cons
 
 std::shared_ptr<torch::nn::Module> PreprojectedMultiheadAttentionImpl::clone(
     const std::optional<torch::Device>& device) const {
-  return clone_faithfully(*this, device);
+  auto copy = std::make_shared<PreprojectedMultiheadAttentionImpl>(*this);
+  copy->attentionScore =
+      copy->replace_module("attentionScore", clone_child(attentionScore, device));
+  copy->project_out = copy->replace_module("project_out", clone_map(project_out, device));
+  return copy;
 }
 
 torch::Tensor PreprojectedMultiheadAttentionImpl::forward(const torch::Tensor& query,
@@ -49,7 +53,7 @@ torch::Tensor PreprojectedMultiheadAttentionImpl::forward(const torch::Tensor& q
   const Mask blocked =
       projected_mask(kName, mask, query, {batch, options.n_heads(), query.size(1), key.size(1)},
                      TwoDimensions::kRefused);
-  return preprojected_attention(*this, query, key, value, blocked);
+  return preprojected_attention(options, *this, query, key, value, blocked);
 }
 
 }  // namespace attn

@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include "functional/checks.h"
-#include "modules/checks.h"
 
 namespace attn {
 namespace {
@@ -19,7 +18,8 @@ at::Tensor to_heads_first(at::Tensor mask) {
 Mask projected_mask(std::string_view module, const at::Tensor& mask, const at::Tensor& query,
                     LogitSizes sizes, TwoDimensions two_dimensions) {
   if (!mask.defined()) return Mask::none();
-  check_bool_mask(module, "mask", mask, query);
+  check_bool(module, "mask", mask);
+  check_device(module, "mask", mask, query);
 
   at::Tensor blocked = mask;
   if (mask.dim() == 2) {
@@ -34,7 +34,7 @@ Mask projected_mask(std::string_view module, const at::Tensor& mask, const at::T
                 "] (pass a query-by-key mask as [1, L, S]), got ", shape_text(mask));
     blocked = mask.unsqueeze(1);  // [B|1, 1, S]
   }
-  check_mask_shape(module, blocked, {sizes.heads, sizes.batch, sizes.queries, sizes.keys},
+  check_broadcasts(module, "mask", blocked, {sizes.heads, sizes.batch, sizes.queries, sizes.keys},
                    "a shape that broadcasts to [B, L, S] or, heads first, [H, B, L, S]");
   return Mask::block(to_heads_first(blocked).transpose(0, 1));  // [B|1, H|1, L|1, S|1]
 }

@@ -34,7 +34,12 @@ void ProjectedMultiheadAttentionImpl::pretty_print(std::ostream& stream) const {
 
 std::shared_ptr<torch::nn::Module> ProjectedMultiheadAttentionImpl::clone(
     const std::optional<torch::Device>& device) const {
-  return clone_faithfully(*this, device);
+  auto copy = std::make_shared<ProjectedMultiheadAttentionImpl>(*this);
+  copy->queryEncoder = copy->replace_module("queryEncoder", clone_map(queryEncoder, device));
+  copy->keyEncoder = copy->replace_module("keyEncoder", clone_map(keyEncoder, device));
+  copy->valueEncoder = copy->replace_module("valueEncoder", clone_map(valueEncoder, device));
+  copy->MHA = copy->replace_module("MHA", clone_child(MHA, device));
+  return copy;
 }
 
 torch::Tensor ProjectedMultiheadAttentionImpl::forward(const torch::Tensor& q,
@@ -53,7 +58,8 @@ torch::Tensor ProjectedMultiheadAttentionImpl::forward(const torch::Tensor& q,
   const torch::Tensor query = project(queryEncoder, q);
   const torch::Tensor key = project(keyEncoder, nodes);
   const torch::Tensor value = project(valueEncoder, nodes);
-  return preprojected_attention(*MHA, query, key, value, blocked);  // [B, L, embedding_dim]
+  return preprojected_attention(options, *MHA, query, key, value,
+                                blocked);  // [B, L, embedding_dim]
 }
 
 }  // namespace attn

@@ -29,12 +29,13 @@ Mask check_inputs(const XavierMultiheadAttentionImpl& module, const torch::Tenso
   check_size(kName, "values", "batch", values.size(0), queries.size(0), "queries");
   check_size(kName, "values", "length", values.size(1), keys.size(1), "keys");
   if (!mask.defined()) return Mask::none();
-  check_bool_mask(kName, "mask", mask, queries);
+  check_bool(kName, "mask", mask);
+  check_device(kName, "mask", mask, queries);
   constexpr std::string_view kAdvice =
       "three dimensions that broadcast to [B, L, S] (pass a key padding mask as [B, 1, S])";
   TORCH_CHECK(mask.dim() == 3, "[", kName, "] mask: expected ", kAdvice, ", got ",
               shape_text(mask));
-  check_mask_shape(kName, mask, {queries.size(0), queries.size(1), keys.size(1)}, kAdvice);
+  check_broadcasts(kName, "mask", mask, {queries.size(0), queries.size(1), keys.size(1)}, kAdvice);
   return Mask::attend(mask.unsqueeze(1));  // [B|1, 1, L|1, S|1]
 }
 
@@ -85,7 +86,13 @@ void XavierMultiheadAttentionImpl::pretty_print(std::ostream& stream) const {
 
 std::shared_ptr<torch::nn::Module> XavierMultiheadAttentionImpl::clone(
     const std::optional<torch::Device>& device) const {
-  return clone_faithfully(*this, device);
+  auto copy = std::make_shared<XavierMultiheadAttentionImpl>(*this);
+  copy->Q = copy->replace_module("Q", clone_map(Q, device));
+  copy->K = copy->replace_module("K", clone_map(K, device));
+  copy->V = copy->replace_module("V", clone_map(V, device));
+  copy->Wo = copy->replace_module("Wo", clone_map(Wo, device));
+  copy->attn_dropout = copy->replace_module("attn_dropout", clone_child(attn_dropout, device));
+  return copy;
 }
 
 std::tuple<torch::Tensor, torch::Tensor> XavierMultiheadAttentionImpl::forward(

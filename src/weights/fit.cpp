@@ -1,3 +1,4 @@
+#include <ATen/MemoryOverlap.h>
 #include <attn/weights.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
@@ -26,11 +27,17 @@ bool converts(at::ScalarType dtype) {
          dtype == at::kHalf;
 }
 
+/// Whether elements share memory, so that nothing can be copied in.
+bool is_expanded(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+}
+
 bool fits(const at::Tensor& to, const at::Tensor& from) {
   const bool same_dtype = to.scalar_type() == from.scalar_type();
   return to.sizes() == from.sizes() &&
          (same_dtype || (converts(to.scalar_type()) && converts(from.scalar_type()))) &&
-         to.layout() == at::kStrided && from.layout() == at::kStrided && !to.is_meta();
+         to.layout() == at::kStrided && from.layout() == at::kStrided && !to.is_meta() &&
+         !is_expanded(to);
 }
 
 /// "[8, 8] float32"
@@ -39,6 +46,7 @@ std::string describe(const at::Tensor& tensor) {
   text << tensor.sizes() << ' ' << c10::getDtypeNames(tensor.scalar_type()).first;
   if (tensor.layout() != at::kStrided) text << ' ' << tensor.layout();
   if (tensor.is_meta()) text << " without data (device meta)";
+  if (is_expanded(tensor)) text << " expanded";
   return text.str();
 }
 

@@ -19,12 +19,6 @@ bool is_zip(std::string_view start) {
   return start.starts_with("PK\3\4"sv) || start.starts_with("PK\5\6"sv);
 }
 
-/// A plausible header length, then the header's first byte.
-bool is_safetensors(std::string_view start) {
-  return start.size() > formats::kSafetensorsLengthBytes &&
-         start[formats::kSafetensorsLengthBytes] == '{' && start.substr(4, 4) == "\0\0\0\0"sv;
-}
-
 /// What a file that cannot be read looks like.
 std::string looks_like(std::string_view start) {
   if (start.empty()) return "an empty file";
@@ -45,7 +39,7 @@ NamedTensors read_weights(const std::string& path) {
   const c10::InferenceMode inference(false);
   const std::string start = InputFile(path).start(256);
   if (is_zip(start)) return read_torchscript(path);
-  if (is_safetensors(start)) return read_safetensors(path).tensors;
+  if (formats::begins_like_safetensors(start)) return read_safetensors(path).tensors;
   refuse_file(path, looks_like(start));
 }
 

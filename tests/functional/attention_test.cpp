@@ -126,6 +126,14 @@ TEST_F(AttentionTest, MakesAFullyMaskedRowThePlainMeanUnderAFiniteScore) {
   EXPECT_TRUE(is_near(output.select(2, 0), mean, kFloat64Bound));
 }
 
+TEST_F(AttentionTest, SaturatesAMaskedScoreBeyondTheDtypesRange) {
+  const at::Tensor half = at::ones({1, 1, 2, 4}, at::kHalf);
+  for (const double score : {-1e20, 1e20}) {
+    const auto options = AttentionOptions().mask(Mask::causal()).masked_score(score);
+    EXPECT_TRUE(is_near(attention(half, half, half, options).output, half, 0.0)) << score;
+  }
+}
+
 TEST_F(AttentionTest, TreatsARowOfMinusInfinityInTheBiasAsFullyMasked) {
   const at::Tensor bias = at::zeros({L, S}, at::kDouble);
   bias.select(0, 2).fill_(-kInfinity);
@@ -230,6 +238,8 @@ TEST_F(AttentionTest, NamesTheArgumentThatIsWrong) {
             "[attention] dropout_p: expected a probability in [0, 1], got 1.5");
   EXPECT_EQ(error(query, key, value, AttentionOptions().scale(kInfinity)),
             "[attention] scale: expected a finite number, got inf");
+  EXPECT_EQ(error(query, key, value, AttentionOptions().logit_clip(-1.0)),
+            "[attention] logit_clip: expected a positive number, got -1");
   EXPECT_EQ(error(query, key, value, AttentionOptions().softcap(0.0)),
             "[attention] softcap: expected a positive number, got 0");
   EXPECT_EQ(error(query, key, value, AttentionOptions().softcap(1.0).logit_clip(1.0)),

@@ -60,6 +60,14 @@ TEST(Mask, CombinesToWhatBothLeaveOpen) {
   EXPECT_FALSE(both.is_causal_bottom_right());
 }
 
+TEST(Mask, NamesShapesThatDoNotCombine) {
+  EXPECT_EQ(
+      error_of([] {
+        Mask::attend(at::zeros({3, 4}, at::kBool)) & Mask::attend(at::zeros({5, 4}, at::kBool));
+      }),
+      "[Mask] &: expected shapes that broadcast, got [3, 4] and [5, 4]");
+}
+
 TEST(Mask, AddsBiasesUp) {
   const Mask both = Mask::bias(at::full({1, 2}, 1.5)) & Mask::bias(at::full({2, 1}, 2.0));
   EXPECT_TRUE(at::equal(both.bias_tensor(), at::full({2, 2}, 3.5)));

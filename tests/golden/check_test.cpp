@@ -5,6 +5,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "golden/check.h"
 #include "golden/formula.h"
 #include "support/tensors.h"
@@ -18,7 +21,8 @@ Case first_case() { return read_cases(std::string(ATTN_GOLDEN) + "/cases.json").
 
 Golden first_golden() {
   const std::string name = first_case().name;
-  return read_goldens(std::string(ATTN_GOLDEN) + "/data/" + name + ".safetensors").front();
+  return read_golden_file(std::string(ATTN_GOLDEN) + "/data/" + name + ".safetensors")
+      .goldens.front();
 }
 
 TEST(Formula, GivesTheBitsThatPythonPins) {
@@ -107,11 +111,30 @@ TEST(CheckGolden, FailsWhereAnyResultIsBeyondItsBound) {
 }
 
 TEST(CheckGolden, IsStaleWhenAnyFieldOfTheDeclarationDiffers) {
-  const Golden golden = first_golden();
-  EXPECT_FALSE(is_stale(golden, first_case()));
+  CheckOptions options;
+  options.declared = {first_case()};
+  EXPECT_EQ(check_golden(first_golden(), options).front().verdict, Verdict::kAgrees);
   Json other = first_case().source;
   other["seed"] = other["seed"].get<int>() + 1;
-  EXPECT_TRUE(is_stale(golden, parse_case(other)));
+  options.declared = {parse_case(other)};
+  EXPECT_EQ(check_golden(first_golden(), options).front().verdict, Verdict::kStale);
+}
+
+TEST(CheckPath, MakesARowOfWhatCannotBeReadInAFolder) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "attn_check_path";
+  fs::create_directories(folder);
+  const std::string name = first_case().name + ".safetensors";
+  fs::copy_file(fs::path(ATTN_GOLDEN) / "data" / name, folder / name,
+                fs::copy_options::overwrite_existing);
+  std::ofstream(folder / "a_broken.safetensors") << "PK\3\4 nothing of the kind";
+  const std::vector<Row> rows = check_path(folder.string());
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].verdict, Verdict::kUnreadable);
+  EXPECT_NE(rows[0].reason.find("expected a golden file (safetensors)"), std::string::npos);
+  EXPECT_EQ(rows[1].verdict, Verdict::kAgrees);
+  EXPECT_NE(error_of([&] { check_path((folder / "a_broken.safetensors").string()); }), "");
+  fs::remove_all(folder);
 }
 
 TEST(ParseCase, NamesTheCaseAndTheFieldThatIsMissing) {

@@ -67,12 +67,14 @@ TEST_F(EinsumTest, RefusesMasksThatPythonMisreads) {
 }
 
 TEST_F(EinsumTest, RefusesAnAdditiveMaskThatWouldBeInverted) {
-  at::Tensor additive = at::zeros({2, 5});
-  additive[0][4] = -std::numeric_limits<double>::infinity();
-  EXPECT_EQ(
-      error(additive),
-      "[EinsumMultiheadAttention] mask: expected zero to block and other values to attend, got "
-      "−∞ (an additive mask would be inverted: pass mask.eq(0))");
+  for (const double blocking : {-std::numeric_limits<double>::infinity(), -3.4e38, -1e4}) {
+    at::Tensor additive = at::zeros({2, 5});
+    additive[0][4] = blocking;
+    EXPECT_EQ(
+        error(additive),
+        "[EinsumMultiheadAttention] mask: expected zero to block and other values to attend, got "
+        "values of -10000 or less (an additive mask would be inverted: pass mask.eq(0))");
+  }
 }
 
 TEST_F(EinsumTest, MakesAFullyMaskedRowThePlainMeanInEveryDtype) {

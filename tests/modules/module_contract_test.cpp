@@ -1,6 +1,8 @@
 // What every module of LibTorch does, and what these do better: clone, to, train, print, save, load,
 // stand in a Sequential.
 
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
@@ -11,7 +13,9 @@
 #include <torch/serialize.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <sstream>
+#include <thread>
 
 #include "support/files.h"
 #include "support/tensors.h"
@@ -134,6 +138,22 @@ TYPED_TEST(ModuleContract, ClonesWithoutDrawingRandomNumbers) {
   EXPECT_TRUE(at::equal(at::rand({4}), expected));
 }
 
+TYPED_TEST(ModuleContract, ClonesWhileAnotherThreadDraws) {
+  // Cloneable::clone draws; putting the generator back would repeat what others drew meanwhile.
+  torch::manual_seed(5);
+  const at::Tensor expected = at::rand({2000}, at::kDouble);
+  torch::manual_seed(5);
+  std::atomic<bool> done = false;
+  std::thread cloning([&] {
+    while (!done) this->clone_of(this->module);
+  });
+  at::Tensor drawn = at::empty({2000}, at::kDouble);
+  for (int64_t i = 0; i < 2000; ++i) drawn[i] = at::rand({1}, at::kDouble)[0];
+  done = true;
+  cloning.join();
+  EXPECT_TRUE(at::equal(drawn, expected));
+}
+
 TYPED_TEST(ModuleContract, ClonesFlagsAndFrozenParameters) {
   this->module->eval();
   this->module->children().back()->train();
@@ -156,6 +176,29 @@ TYPED_TEST(ModuleContract, ConvertsToEveryFloatingDtype) {
     this->module->to(dtype);
     EXPECT_EQ(TypeParam::run(this->module, input().to(dtype)).scalar_type(), dtype);
   }
+}
+
+TYPED_TEST(ModuleContract, FollowsAutocastToBFloat16) {
+  this->module->eval();
+  const at::Tensor expected = this->run();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor actual = this->run();
+  const std::string error = error_of([&] { TypeParam::run(this->module, input().to(at::kLong)); });
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(actual.scalar_type(), at::kBFloat16);
+  // Inputs, maps, weights and outputs are rounded to 8 bits along sums of at most 8 terms below 1.
+  EXPECT_TRUE(attn::testing::is_near(actual, expected, 8 * attn::testing::epsilon(at::kBFloat16)));
+  EXPECT_NE(error.find("expected the dtype of the parameters, Float, got Long"), std::string::npos);
+}
+
+TYPED_TEST(ModuleContract, InfersShapesOnTheMetaDevice) {
+  // to(at::kMeta) is not LibTorch's: its modules replace data in place, which meta tensors lack.
+  typename TypeParam::Module meta(
+      std::dynamic_pointer_cast<typename TypeParam::Module::ContainedType>(
+          this->module->clone(at::kMeta)));
+  EXPECT_EQ(TypeParam::run(meta, input().to(at::kMeta)).sizes(), input().sizes());
+  EXPECT_TRUE(this->run().device().is_cpu());
 }
 
 TYPED_TEST(ModuleContract, SavesAndLoadsAsLibTorchDoes) {

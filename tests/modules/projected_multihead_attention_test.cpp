@@ -120,6 +120,12 @@ TEST_F(ProjectedTest, MakesAFullyMaskedRowZeroWhenAsked) {
   EXPECT_TRUE(at::equal(out[0], module(q, h, padding)[0]));
 }
 
+TEST_F(ProjectedTest, FollowsItsOptionsWhenTheyChange) {
+  const at::Tensor padding = bools({3, 1, 1}, {0, 1, 0}).expand({3, 1, 5});
+  module->options.fully_masked(FullyMasked::kZero);
+  EXPECT_TRUE(at::equal(module(q, h, padding)[1], at::zeros({4, 8})));
+}
+
 TEST_F(ProjectedTest, RefusesOptionsThatCannotWork) {
   EXPECT_EQ(
       error_of(
@@ -180,6 +186,13 @@ TEST_F(PreprojectedTest, TakesTheDocumentedMask) {
   EXPECT_TRUE(at::equal(module(query, key, value, padding),
                         module(query, key, value, padding.expand({3, 4, 5}))));
   EXPECT_FALSE(at::equal(module(query, key, value, padding), module(query, key, value)));
+}
+
+TEST_F(PreprojectedTest, MasksTheBatchThatValueAloneHas) {
+  const at::Tensor q = query.narrow(0, 0, 1), k = key.narrow(0, 0, 1);
+  const at::Tensor padding = bools({3, 1, 5}, {0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1});
+  EXPECT_TRUE(is_near(module(q, k, value, padding),
+                      module(q.expand({3, 4, 8}), k.expand({3, 5, 8}), value, padding), 1e-6));
 }
 
 TEST_F(PreprojectedTest, BroadcastsAmongAllThreeInputs) {

@@ -141,7 +141,8 @@ TEST(LoadWeightsTensors, RefusesAModuleWhoseTensorsCannotTakeACopy) {
   const TempFile temp(safetensors_bytes({{"w", at::ones({2, 2})}}));
   const std::vector<std::pair<at::Tensor, std::string>> tensors = {
       {at::empty({2, 2}, at::kMeta), "expected [2, 2] float32 without data"},
-      {at::zeros({2, 2}).to_sparse(), "expected [2, 2] float32 Sparse, got [2, 2] float32"}};
+      {at::zeros({2, 2}).to_sparse(), "expected [2, 2] float32 Sparse, got [2, 2] float32"},
+      {at::zeros({1}).expand({2, 2}), "expected [2, 2] float32 expanded, got [2, 2] float32"}};
   for (const auto& [tensor, text] : tensors) {
     torch::nn::Module module;
     module.register_buffer("w", tensor);

@@ -17,23 +17,19 @@ using golden::Verdict;
 struct CheckArguments {
   std::string path;
   std::vector<std::string> backends;
+  std::string cases;
   bool exact = false;
   bool quiet = false;
   bool json = false;
 };
 
 std::string verdict_text(const Row& row) {
-  switch (row.verdict) {
-    case Verdict::kAgrees:
-      return row.same_bits ? "agrees, same bits" : "agrees";
-    case Verdict::kDisagrees:
-      return "DISAGREES: " + row.reason;
-    case Verdict::kStale:
-      return "STALE: " + row.reason;
-    case Verdict::kSkipped:
-      return "skipped: " + row.reason;
+  std::string text(golden::to_string(row.verdict));
+  if (row.verdict == Verdict::kAgrees) return text + (row.same_bits ? ", same bits" : "");
+  if (row.verdict != Verdict::kSkipped) {
+    std::transform(text.begin(), text.end(), text.begin(), ::toupper);
   }
-  return "";
+  return text + ": " + row.reason;
 }
 
 std::string milliseconds(double seconds) {
@@ -64,6 +60,11 @@ void print_columns(const std::vector<Cells>& lines) {
   }
 }
 
+std::ptrdiff_t count(const std::vector<Row>& rows, Verdict verdict) {
+  return std::count_if(rows.begin(), rows.end(),
+                       [&](const Row& row) { return row.verdict == verdict; });
+}
+
 Cells to_cells(const Row& row) {
   const bool stated = row.worst.tolerance > 0.0;
   return {row.module,
@@ -80,14 +81,14 @@ Cells to_cells(const Row& row) {
 void print_table(const std::vector<Row>& rows, const CheckArguments& arguments) {
   std::vector<Cells> lines = {{"module", "file", "backend", "from Python", "from float64", "bound",
                                "time", "Python", "verdict"}};
-  std::ptrdiff_t agreeing = 0;
   for (const Row& row : rows) {
-    agreeing += row.verdict == Verdict::kAgrees ? 1 : 0;
     if (!arguments.quiet || row.verdict != Verdict::kAgrees) lines.push_back(to_cells(row));
   }
   if (lines.size() > 1) print_columns(lines);
-  fmt::print("{} of {} agree{}.\n", agreeing, rows.size(),
-             arguments.exact ? " with Python, bit for bit" : " within their bounds");
+  const std::ptrdiff_t skipped = count(rows, Verdict::kSkipped);
+  fmt::print("{} of {} agree{}{}.\n", count(rows, Verdict::kAgrees), rows.size(),
+             arguments.exact ? " with Python, bit for bit" : " within their bounds",
+             skipped > 0 ? fmt::format(", {} skipped", skipped) : "");
 }
 
 void print_json(const std::vector<Row>& rows) {
@@ -102,7 +103,8 @@ void print_json(const std::vector<Row>& rows) {
                     {"from_float64", row.worst.from_float64},
                     {"tolerance", row.worst.tolerance},
                     {"same_bits", row.same_bits},
-                    {"verdict", verdict_text(row)},
+                    {"verdict", std::string(golden::to_string(row.verdict))},
+                    {"reason", row.reason},
                     {"seconds", row.seconds},
                     {"python_seconds", row.python_seconds}});
   }
@@ -112,6 +114,7 @@ void print_json(const std::vector<Row>& rows) {
 int check(const CheckArguments& arguments) {
   golden::CheckOptions options;
   options.exact = arguments.exact;
+  if (!arguments.cases.empty()) options.declared = golden::read_cases(arguments.cases);
   for (const std::string& name : arguments.backends) {
     options.backends.push_back(parse_backend(name));
   }
@@ -121,9 +124,8 @@ int check(const CheckArguments& arguments) {
   } else {
     print_table(rows, arguments);
   }
-  const bool good = std::all_of(rows.begin(), rows.end(), [](const Row& row) {
-    return row.verdict == Verdict::kAgrees || row.verdict == Verdict::kSkipped;
-  });
+  if (count(rows, Verdict::kUnreadable) > 0) return kBadInput;
+  const bool good = count(rows, Verdict::kDisagrees) == 0 && count(rows, Verdict::kStale) == 0;
   return good ? kGood : kDisagrees;
 }
 
@@ -134,8 +136,12 @@ void add_check(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("check", "Run golden files from Python and say how far the results agree");
   command->add_option("path", arguments->path, "A golden file, or a folder of them")->required();
-  command->add_option("--backend", arguments->backends,
-                      "Backends to run (reference, fused, libtorch); all of this build by default");
+  command
+      ->add_option("--backend", arguments->backends,
+                   "Backends to run; all of this build by default")
+      ->check(CLI::IsMember({"reference", "fused", "libtorch"}));
+  command->add_option("--cases", arguments->cases,
+                      "The declaration, cases.json: files made from another one are stale");
   command->add_flag("--exact", arguments->exact,
                     "Demand Python's bits instead of the stated bounds");
   command->add_flag("--quiet", arguments->quiet, "Print only what does not agree");

@@ -14,16 +14,24 @@
 namespace attn::cli {
 namespace {
 
+/// What the environment makes of `kAuto`, or what is wrong with it.
+std::string default_backend_text() {
+  try {
+    return std::string(to_string(default_backend()));
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
+
 void info(bool json) {
   std::vector<std::string> backends;
   for (const Backend backend : available_backends()) backends.emplace_back(to_string(backend));
-  const nlohmann::ordered_json facts = {
-      {"attn", ATTN_VERSION},
-      {"libtorch", TORCH_VERSION},
-      {"cpu", at::get_cpu_capability()},
-      {"threads", at::get_num_threads()},
-      {"backends", backends},
-      {"default backend", std::string(to_string(default_backend()))}};
+  const nlohmann::ordered_json facts = {{"attn", ATTN_VERSION},
+                                        {"libtorch", TORCH_VERSION},
+                                        {"cpu", at::get_cpu_capability()},
+                                        {"threads", at::get_num_threads()},
+                                        {"backends", backends},
+                                        {"default backend", default_backend_text()}};
   if (json) {
     fmt::print("{}\n", facts.dump(2));
     return;

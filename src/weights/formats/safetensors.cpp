@@ -127,4 +127,9 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
   return header;
 }
 
+bool begins_like_safetensors(std::string_view start) {
+  return start.size() > kSafetensorsLengthBytes && start[kSafetensorsLengthBytes] == '{' &&
+         start.substr(4, 4) == std::string_view("\0\0\0\0", 4);
+}
+
 }  // namespace attn::formats

@@ -59,6 +59,10 @@ struct SafetensorsHeader {
 
 /// Bytes before the header, which hold its length.
 inline constexpr std::size_t kSafetensorsLengthBytes = 8;
+
+/// Whether the first bytes of a file, nine at least, are a plausible header length and the first byte
+/// of a header.
+bool begins_like_safetensors(std::string_view start);
 /// The longest header, in bytes.
 inline constexpr std::uint64_t kSafetensorsMaxHeader = 100'000'000;
 /// The deepest nesting of objects and arrays in a header.

@@ -1,0 +1,73 @@
+"""The attn command as a shell sees it: check_cli.py ATTN GOLDEN_FOLDER. Exit codes, streams, JSON."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ATTN, GOLDEN = sys.argv[1], pathlib.Path(sys.argv[2])
+ONE = GOLDEN / "data" / "causal_head_size_3.safetensors"
+
+
+def attn(*arguments, **more):
+    return subprocess.run([ATTN, *map(str, arguments)], capture_output=True, text=True, **more)
+
+
+class TheCommand(unittest.TestCase):
+    def refused(self, result, code, words):
+        self.assertEqual(result.returncode, code, result)
+        self.assertIn(words, result.stderr + result.stdout)
+        self.assertNotIn("frame #", result.stderr)  # LibTorch's backtraces
+
+    def test_help_names_every_command(self):
+        result = attn("--help")
+        self.assertEqual(result.returncode, 0)
+        for word in ("check", "info", "Exit codes"):
+            self.assertIn(word, result.stdout)
+
+    def test_wrong_usage_is_2(self):
+        self.refused(attn(), 2, "subcommand is required")
+        self.refused(attn("chek"), 2, 'unknown command "chek"')
+        self.refused(attn("check"), 2, "path is required")
+        self.refused(attn("check", ONE, "--backend", "cuda"), 2, "cuda")
+
+    def test_bad_input_is_3(self):
+        self.refused(attn("check", "/nowhere"), 3, "expected a golden file")
+        self.refused(attn("check", GOLDEN / "cases.json"), 3, "expected a golden file")
+        with tempfile.TemporaryDirectory() as folder:
+            self.refused(attn("check", folder), 3, "expected a golden file or a folder")
+
+    def test_agreement_is_0_and_json_holds_it(self):
+        result = attn("check", ONE, "--json", "--cases", GOLDEN / "cases.json")
+        self.assertEqual(result.returncode, 0, result)
+        (row,) = json.loads(result.stdout)
+        self.assertEqual((row["verdict"], row["backend"]), ("agrees", "reference"))
+
+    def test_disagreement_and_stale_files_are_1(self):
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = pathlib.Path(folder) / "wrong.safetensors"
+            data = ONE.read_bytes()
+            digit = data.index(b'\\"seed\\":') + len(b'\\"seed\\":')
+            other = b"1" if data[digit : digit + 1] != b"1" else b"2"
+            wrong.write_bytes(data[:digit] + other + data[digit + 1 :])
+            self.refused(attn("check", wrong), 1, "DISAGREES")
+            self.refused(attn("check", wrong, "--cases", GOLDEN / "cases.json"), 1, "STALE")
+
+    def test_lost_output_is_not_success(self):
+        with open("/dev/full", "w") as full:
+            code = subprocess.run([ATTN, "check", ONE], stdout=full, stderr=subprocess.PIPE).returncode
+        self.assertEqual(code, 3)
+
+    def test_info_survives_a_wrong_environment(self):
+        result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})
+        self.assertEqual(result.returncode, 0)
+        facts = json.loads(result.stdout)
+        self.assertIn("reference", facts["backends"])
+        self.assertIn('got "fast"', facts["default backend"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
