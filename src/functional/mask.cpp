@@ -1,4 +1,5 @@
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <attn/mask.h>
 #include <c10/util/Exception.h>
