@@ -15,7 +15,7 @@ if(ATTN_INSTALL AND NOT ATTN_SANITIZE)
   foreach(way installed subdirectory other_torch)
     add_test(NAME package_${way}
       COMMAND ${CMAKE_COMMAND} -D WAY=${way} -D SOURCE=${PROJECT_SOURCE_DIR} -D BUILD=${PROJECT_BINARY_DIR}
-              -D CONFIG=$<CONFIG> -D GENERATOR=${CMAKE_GENERATOR} -D TORCH_DIR=${Torch_DIR}
+              -D CONFIG=$<CONFIG> -D GENERATOR=${CMAKE_GENERATOR} -D COMPILER=${CMAKE_CXX_COMPILER} -D TORCH_DIR=${Torch_DIR}
               -D WORK=${CMAKE_CURRENT_BINARY_DIR}/package_${way} -P "${CMAKE_CURRENT_SOURCE_DIR}/package/run.cmake")
     set_tests_properties(package_${way} PROPERTIES TIMEOUT 1200)
   endforeach()

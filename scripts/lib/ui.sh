@@ -16,10 +16,10 @@ quietly() {
   log=build/logs/$(printf '%s' "$what" | tr -cs '[:alnum:].' '-').log
   mkdir -p build/logs
   say "    $what ..."
-  (while sleep 15 && kill -0 $$ 2>/dev/null; do say "    ... $((SECONDS - start)) s"; done) &
+  (while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do say "    ... $((SECONDS - start)) s"; done) &
   ticker=$!
   "$@" >"$log" 2>&1 </dev/null || status=$?
-  kill "$ticker" 2>/dev/null
+  kill "$ticker" 2>/dev/null || true
   wait "$ticker" 2>/dev/null || true
   if [ "$status" -ne 0 ]; then
     tail -n 25 "$log" >&2

@@ -15,7 +15,7 @@ function(must_hold text what)
 endfunction()
 
 function(run_consumer)
-  run(${CMAKE_COMMAND} --build "${WORK}/build" --config ${CONFIG})
+  run(${CMAKE_COMMAND} --build "${WORK}/build" --config ${CONFIG} --parallel 2)
   find_program(consumer consumer PATHS "${WORK}/build" "${WORK}/build/${CONFIG}" NO_DEFAULT_PATH REQUIRED)
   execute_process(COMMAND "${consumer}" "${SOURCE}/tests/data/weights/traced.ts" OUTPUT_VARIABLE printed COMMAND_ERROR_IS_FATAL ANY)
   message("${printed}")
@@ -41,8 +41,8 @@ endfunction()
 set(ENV{Torch_DIR})
 set(ENV{CMAKE_PREFIX_PATH})
 file(REMOVE_RECURSE "${WORK}")
-set(configure ${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" -G "${GENERATOR}" -D CMAKE_BUILD_TYPE=${CONFIG}
-              -D CMAKE_CXX_FLAGS_DEBUG=-O0)  # quick to compile
+set(configure ${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/build" -G "${GENERATOR}" -D CMAKE_CXX_COMPILER=${COMPILER}
+              -D CMAKE_BUILD_TYPE=${CONFIG} -D CMAKE_CXX_FLAGS_DEBUG=-O0)  # quick to compile
 
 if(WAY STREQUAL "installed")
   install_attn()
