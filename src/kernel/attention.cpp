@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/bf16-inl.h"
 #include "kernel/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,7 +27,8 @@ template <class Math>
 HWY_INLINE Cut cut(const Problem& p) {
   constexpr int64_t kWidth = QueryTiles<Math, 2>::kWidth;
   const int64_t tiles = (p.queries + kWidth - 1) / kWidth;
-  const int64_t shared = Math::reads_in_place(p) ? 1 : QueryTiles<Math, 2>::kMaxTiles;
+  const bool in_place = Math::keys_in_place(p) && Math::values_in_place(p);
+  const int64_t shared = in_place ? 1 : QueryTiles<Math, 2>::kMaxTiles;
   const int64_t per_task = std::max<int64_t>(1, std::min(shared, tiles)) * kWidth;
   return {per_task, (p.queries + per_task - 1) / per_task};
 }
@@ -73,6 +75,17 @@ void run(const Problem& p, int64_t task, void* workspace, void*) {
                                  : run_task<SumTypeMath<float>>(p, task, workspace);
 }
 
+#if HWY_TARGET == HWY_AVX3
+Plan plan_bf16(const Problem& p) {
+  return p.element == Element::kBFloat16 ? plan_of<BFloat16Math>(p) : plan(p);
+}
+
+void run_bf16(const Problem& p, int64_t task, void* workspace, void* partials) {
+  p.element == Element::kBFloat16 ? run_task<BFloat16Math>(p, task, workspace)
+                                  : run(p, task, workspace, partials);
+}
+#endif
+
 void merge(const Problem&, int64_t, void*, const void*) {}
 
 }  // namespace attn::kernel::HWY_NAMESPACE
@@ -108,6 +121,9 @@ const std::vector<Kernel>& supported_kernels() {
   static const std::vector<Kernel> kernels = [] {
     std::vector<Kernel> found;
 #if HWY_TARGETS & HWY_AVX3
+    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
+      found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge});
+    }
     if (has_avx512()) found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge});
 #endif
 #if HWY_TARGETS & HWY_AVX2

@@ -33,10 +33,13 @@ struct SumTypeMath {
   using Key = T;
   using Value = T;
 
-  static bool reads_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.key.column == 1 && p.value.column == 1;
+  static bool keys_in_place(const Problem& p) {
+    return size_of(p.element) == sizeof(T) && p.key.column == 1;
   }
-  static int64_t query_numbers(const Problem& p) { return p.head_dim; }
+  static bool values_in_place(const Problem& p) {
+    return size_of(p.element) == sizeof(T) && p.value.column == 1;
+  }
+  /// Numbers in a query or a key as the product reads it.
   static int64_t key_numbers(const Problem& p) { return p.head_dim; }
 
   template <int NV>
@@ -113,7 +116,7 @@ class QueryTiles {
   QueryTiles(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t last, Space& space)
       : p_(p), b_(b), h_(h), key_head_(h / (p.heads / p.key_heads)), first_(first), last_(last), masks_(p, b, h), bias_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
-    queries_ = space.take<Key>(tiles * Math::query_numbers(p) * kWidth);
+    queries_ = space.take<Key>(tiles * Math::key_numbers(p) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
     tops_ = space.take<T>(tiles * kWidth);
     sums_ = space.take<T>(tiles * kWidth);
@@ -123,10 +126,8 @@ class QueryTiles {
                                        RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
     careful_ = space.take<double>(p.value_dim);
     open_ = space.take<Open>(1);
-    if (!Math::reads_in_place(p)) {
-      keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
-      values_ = space.take<Value>(kKeyBlock * p.value_dim);
-    }
+    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
+    if (!Math::values_in_place(p)) values_ = space.take<Value>(kKeyBlock * p.value_dim);
   }
 
   void run() {
@@ -165,7 +166,7 @@ class QueryTiles {
     const int64_t lane = query - first_;
     return {query,
             std::min<int64_t>(kWidth, last_ - query),
-            queries_ + lane * Math::query_numbers(p_),
+            queries_ + lane * Math::key_numbers(p_),
             outputs_ + lane * p_.value_dim,
             tops_ + lane,
             sums_ + lane,
@@ -197,13 +198,19 @@ class QueryTiles {
     const int64_t n = std::min<int64_t>(kKeyBlock, p_.keys - key);
     const void* keys = element_at(p_.key, key_head_, key);
     const void* values = element_at(p_.value, key_head_, key);
-    if (Math::reads_in_place(p_)) {
-      return {key, n, static_cast<const Key*>(keys), p_.key.row,
-              static_cast<const Value*>(values), p_.value.row};
+    Block block = {key,       n, static_cast<const Key*>(keys), p_.key.row,
+                   static_cast<const Value*>(values), p_.value.row};
+    if (!Math::keys_in_place(p_)) {
+      Math::stage_keys(p_, keys, n, keys_);
+      block.keys = keys_;
+      block.key_stride = Math::key_numbers(p_);
     }
-    Math::stage_keys(p_, keys, n, keys_);
-    Math::stage_values(p_, values, n, values_);
-    return {key, n, keys_, Math::key_numbers(p_), values_, p_.value_dim};
+    if (!Math::values_in_place(p_)) {
+      Math::stage_values(p_, values, n, values_);
+      block.values = values_;
+      block.value_stride = p_.value_dim;
+    }
+    return block;
   }
 
   /// Whether a blocked key has no weight, exactly, in any row of the tiles from `tile` on: then it
