@@ -16,6 +16,7 @@
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
+#include "kernel/squash-inl.h"
 #include "kernel/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -259,7 +260,7 @@ class QueryTiles {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
     Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
                               range.n, tile.query_tile, logits_);
-    if (p_.squash != Squash::kNone) squash(range.n);
+    if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
     if (masks_.any()) {
       if (bias_.any()) {
@@ -273,17 +274,6 @@ class QueryTiles {
       bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, top);
     } else {
       raise_top<NV>(logits_, range.n, top);
-    }
-  }
-
-  HWY_NOINLINE void squash(int64_t n) {
-    const Tag<T> d;
-    const Vec<T> limit = hn::Set(d, static_cast<T>(p_.squash_limit));
-    const Vec<T> inner =
-        hn::Set(d, p_.squash == Squash::kSoftcap ? static_cast<T>(1.0 / p_.squash_limit) : T(1));
-    for (int64_t i = 0; i < n * kWidth; i += kLanes<T>) {
-      const Vec<T> u = hn::Mul(inner, hn::Load(d, logits_ + i));
-      hn::Store(hn::Mul(limit, tanh<T>(d, u)), d, logits_ + i);
     }
   }
 
