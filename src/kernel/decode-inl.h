@@ -55,7 +55,7 @@ HWY_INLINE void prefetch_row(const E* row, int64_t n) {
 
 /// Adds up the 128-bit blocks of a vector.
 template <class D>
-HWY_INLINE auto fold_blocks(D d, hn::Vec<D> v) {
+HWY_INLINE auto fold_blocks([[maybe_unused]] D d, hn::Vec<D> v) {
   if constexpr (sizeof(hn::TFromD<D>) * hn::MaxLanes(D()) <= 16) {
     return v;
   } else {
