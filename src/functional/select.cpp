@@ -1,10 +1,10 @@
 #include "functional/select.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <array>
+#include <utility>
 
+#include "backend/libtorch.h"
 #include "backend/reference.h"
 
 namespace attn {
@@ -18,6 +18,7 @@ struct Entry {
 
 /// In the order in which `kAuto` asks them. The reference comes last and takes everything.
 constexpr std::array kEntries = {
+    Entry{Backend::kLibTorch, libtorch_refusal, libtorch_attention},
     Entry{Backend::kReference,
           [](const AttentionCall&) -> std::optional<std::string> { return std::nullopt; },
           reference_attention},
@@ -51,9 +52,9 @@ AttentionResult run(const AttentionCall& call, Backend requested) {
                                      [&](const Entry& e) { return !e.why_not(call); });
     return entry->run(call);
   }
-  const std::optional<std::string> reason = refusal(backend, call);
-  TORCH_CHECK(!reason, "[attention] backend: ", backend,
-              " cannot take this call: ", reason.value_or(""));
+  if (std::optional<std::string> reason = refusal(backend, call)) {
+    throw BackendError(backend, *std::move(reason));
+  }
   return find_entry(backend)->run(call);
 }
 

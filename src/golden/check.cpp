@@ -67,9 +67,19 @@ Row check_run(const Golden& golden, Backend backend, const std::string& weights,
   const std::string weights_path =
       weights.empty() ? "" : (golden_path.parent_path() / weights).string();
   Experiment experiment(golden, weights_path);
-  judge(row, golden, experiment.run(), exact);
-  if (golden.python_seconds > 0.0) row.seconds = experiment.forward_seconds(kTimingRepeats);
+  try {
+    judge(row, golden, experiment.run(), exact);
+    if (golden.python_seconds > 0.0) row.seconds = experiment.forward_seconds(kTimingRepeats);
+  } catch (const BackendError& error) {
+    row.verdict = Verdict::kSkipped;
+    row.reason = error.reason();
+  }
   return row;
+}
+
+std::vector<Backend> backends_of(const CheckOptions& options) {
+  if (!options.backends.empty()) return options.backends;
+  return options.exact ? std::vector<Backend>{Backend::kReference} : available_backends();
 }
 
 bool is_stale(const Golden& golden, const std::vector<Case>& declared) {
@@ -124,11 +134,9 @@ std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options)
   }
   std::vector<std::string> sources = golden.golden_case.weights;
   if (sources.empty()) sources.emplace_back();
-  const std::vector<Backend> backends =
-      options.backends.empty() ? available_backends() : options.backends;
   std::vector<Row> rows;
   for (const std::string& weights : sources) {
-    for (const Backend backend : backends) {
+    for (const Backend backend : backends_of(options)) {
       rows.push_back(check_run(golden, backend, weights, options.exact));
     }
   }
