@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
 #include <attn/functional.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>

@@ -13,8 +13,8 @@ enum class Verdict {
   kDisagrees,
   /// The file was made from another declaration than that of cases.json.
   kStale,
-  /// The backend does not take the case, or it is not comparable on this machine; `Row::reason` says
-  /// why.
+  /// The backend does not take the case or has no part in it, or it is not comparable on this
+  /// machine; `Row::reason` says why.
   kSkipped,
   /// The file, or a weight file that it names, cannot be read.
   kUnreadable,

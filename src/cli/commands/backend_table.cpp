@@ -1,5 +1,6 @@
 #include "cli/commands/backend_table.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <attn/functional.h>
 

@@ -43,11 +43,12 @@ std::ptrdiff_t count(const std::vector<Row>& rows, Verdict verdict) {
 }
 
 Cells to_cells(const Row& row) {
+  const bool ran = !row.worst.tensor.empty();
   const bool stated = row.worst.tolerance > 0.0;
   return {row.module,
           row.file,
           std::string(to_string(row.backend)),
-          fmt::format("{:.1e}", row.worst.from_python),
+          ran ? fmt::format("{:.1e}", row.worst.from_python) : "–",
           stated ? fmt::format("{:.1e}", row.worst.from_float64) : "–",
           stated ? fmt::format("{:.1e}", row.worst.tolerance) : "–",
           milliseconds(row.seconds),
