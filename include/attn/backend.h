@@ -1,6 +1,7 @@
 #pragma once
 
 #include <attn/export.h>
+#include <c10/util/Exception.h>
 
 #include <iosfwd>
 #include <optional>
@@ -54,5 +55,18 @@ class ATTN_API BackendGuard {
 /// What `kAuto` stands for on this thread now: the innermost guard's backend, else that of
 /// ATTN_BACKEND, else `kAuto`. Throws `c10::Error` when ATTN_BACKEND names no backend.
 ATTN_API Backend default_backend();
+
+/// A named backend that cannot take a call: "[attention] backend: … cannot take this call: reason".
+class ATTN_API BackendError : public c10::Error {
+ public:
+  BackendError(Backend backend, std::string reason);
+  Backend backend() const noexcept { return backend_; }
+  /// What `why_not` says.
+  const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  Backend backend_;
+  std::string reason_;
+};
 
 }  // namespace attn

@@ -43,8 +43,22 @@ class TheCommand(unittest.TestCase):
     def test_agreement_is_0_and_json_holds_it(self):
         result = attn("check", ONE, "--json", "--cases", GOLDEN / "cases.json")
         self.assertEqual(result.returncode, 0, result)
-        (row,) = json.loads(result.stdout)
-        self.assertEqual((row["verdict"], row["backend"]), ("agrees", "reference"))
+        rows = json.loads(result.stdout)
+        backends = json.loads(attn("info", "--json").stdout)["backends"]
+        self.assertEqual([row["backend"] for row in rows], backends)
+        self.assertEqual({row["verdict"] for row in rows}, {"agrees"})
+
+    def test_a_backend_that_refuses_is_skipped_with_its_reason(self):
+        masked = GOLDEN / "data" / "xavier_row_fully_masked.safetensors"
+        result = attn("check", masked, "--backend", "libtorch")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("skipped: it removes blocked keys", result.stdout)
+        self.assertIn("0 of 1 agree within their bounds, 1 skipped", result.stdout)
+
+    def test_only_the_reference_is_asked_for_bits(self):
+        self.refused(attn("check", ONE, "--exact", "--backend", "libtorch"), 2, "--backend reference")
+        result = attn("check", ONE, "--exact", "--json")
+        self.assertEqual([row["backend"] for row in json.loads(result.stdout)], ["reference"])
 
     def test_disagreement_and_stale_files_are_1(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +74,16 @@ class TheCommand(unittest.TestCase):
         with open("/dev/full", "w") as full:
             code = subprocess.run([ATTN, "check", ONE], stdout=full, stderr=subprocess.PIPE).returncode
         self.assertEqual(code, 3)
+
+    def test_info_says_which_backend_takes_what_and_why_not(self):
+        result = attn("info")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"(?m)^projections +(oneDNN|LibTorch's linear) \(")
+        self.assertRegex(result.stdout, r"(?m)^softcap .*\bno\b.* libtorch: it has no softcap$")
+        takes = json.loads(attn("info", "--json").stdout)["takes"]
+        self.assertEqual(takes["plain"]["libtorch"], "yes")
+        self.assertEqual(takes["softcap"]["libtorch"], "no: it has no softcap")
+        self.assertEqual({row["reference"] for row in takes.values()}, {"yes"})
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})

@@ -13,6 +13,7 @@
 #include "backend/fused/problem.h"
 #include "backend/fused/simd.h"
 #include "backend/fused/threads.h"
+#include "backend/tangent.h"
 
 namespace attn {
 namespace {
@@ -50,11 +51,7 @@ bool needs_gradient(const AttentionCall& call) {
          any_tensor(call, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
-bool needs_tangent(const AttentionCall& call) {
-  return any_tensor(call, [](const at::Tensor& tensor) {
-    return tensor._fw_grad(/*level=*/0).defined();
-  });
-}
+bool needs_tangent(const AttentionCall& call) { return any_tensor(call, has_tangent); }
 
 bool is_traced(const AttentionCall&) { return torch::jit::tracer::isTracing(); }
 
