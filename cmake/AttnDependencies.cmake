@@ -61,5 +61,6 @@ function(attn_optional_part option what)
   set(${option} ${found} PARENT_SCOPE)
 endfunction()
 
-attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev)
-attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev)
+attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev hwy libhwy-dev)
+attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev hwy libhwy-dev)
+attn_optional_part(ATTN_BUILD_BENCH "the benchmarks are" benchmark libbenchmark-dev hwy libhwy-dev)
