@@ -1,4 +1,4 @@
-# Finds LibTorch and nlohmann-json, which every build needs, and the packages of the optional parts.
+# Finds LibTorch, nlohmann-json and Highway, which every build needs, and the packages of the optional parts.
 include(AttnFindTorch)
 
 # LibTorch, in this order: CMAKE_PREFIX_PATH or Torch_DIR; the `torch` of python3; the `torch` of .venv. Its targets are
@@ -25,6 +25,13 @@ message(STATUS "attn: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)
   message(FATAL_ERROR "attn needs nlohmann-json: install it (Debian: apt install nlohmann-json3-dev) or set nlohmann_json_DIR.")
+endif()
+
+# Highway, headers only, for the kernel; likewise inside the library.
+find_path(ATTN_HIGHWAY_INCLUDE_DIR hwy/highway.h)
+mark_as_advanced(ATTN_HIGHWAY_INCLUDE_DIR)
+if(NOT ATTN_HIGHWAY_INCLUDE_DIR)
+  message(FATAL_ERROR "attn needs Highway: install it (Debian: apt install libhwy-dev) or set ATTN_HIGHWAY_INCLUDE_DIR.")
 endif()
 
 # attn_optional_part(option what [package debian_package]...): looks for the packages of an optional part. AUTO becomes ON
@@ -61,6 +68,6 @@ function(attn_optional_part option what)
   set(${option} ${found} PARENT_SCOPE)
 endfunction()
 
-attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev hwy libhwy-dev)
-attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev hwy libhwy-dev)
-attn_optional_part(ATTN_BUILD_BENCH "the benchmarks are" benchmark libbenchmark-dev hwy libhwy-dev)
+attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev)
+attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev)
+attn_optional_part(ATTN_BUILD_BENCH "the benchmarks are" benchmark libbenchmark-dev)

@@ -15,7 +15,7 @@ HEAD = ["", "attn", "SDPA", "SDPA, MKL's AVX-512", "eager", "× SDPA", "× MKL's
 def number(value):
     if value is None:
         return "–"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def ratio(mine, other):

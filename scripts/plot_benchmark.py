@@ -7,7 +7,7 @@ import sys
 
 from benchmark_results import Results
 
-WIDTH, HEIGHT = 820, 380
+WIDTH, HEIGHT = 820, 396
 TOP, BOTTOM = 92, 322  # of both panels
 PANELS = [("every key", "", 64), ("causal mask", " causal", 452)]  # title, suffix of the row's name, left edge
 PANEL_WIDTH = 336
@@ -88,7 +88,7 @@ def picture(folder):
             for label, kind, who, colour in CURVES:
                 yield from panel.curve(results[kind], who, colour, above=label != "SDPA")
     note = f"{context['cpu']}, {context['simd']}, LibTorch {context['libtorch']}; a causal row counts the scores that the mask leaves"
-    yield text(WIDTH - 32, HEIGHT - 2, note, anchor="end", size=10)
+    yield text(WIDTH - 32, HEIGHT - 6, note, anchor="end", size=10)
     yield "</svg>"
 
 

@@ -1,61 +1,66 @@
 #include "bench/fma_peak.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "bench/fma_peak.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#if HWY_ONCE
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 
-#if HWY_ARCH_X86_64
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
-#endif
 
-// Twelve independent chains hide the latency of an FMA (four cycles, two a cycle) and leave four of
-// AVX2's sixteen registers. They are named, not an array, which would live in memory.
-
-HWY_BEFORE_NAMESPACE();
-namespace attn::bench::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-/// Runs twelve chains of `steps` multiply-adds x ← x · factor + 1; returns the flops, and in `sum`
-/// something that depends on all of them.
-HWY_NOINLINE double multiply_add(int steps, float factor, float& sum) {
-  const hn::ScalableTag<float> d;
-  const auto a = hn::Set(d, factor);
-  const auto b = hn::Set(d, 1.0F);
-  auto x0 = hn::Zero(d), x1 = b, x2 = hn::Add(x1, b), x3 = hn::Add(x2, b), x4 = hn::Add(x3, b),
-       x5 = hn::Add(x4, b), x6 = hn::Add(x5, b), x7 = hn::Add(x6, b), x8 = hn::Add(x7, b),
-       x9 = hn::Add(x8, b), x10 = hn::Add(x9, b), x11 = hn::Add(x10, b);
-  for (int i = 0; i < steps; ++i) {
-    x0 = hn::MulAdd(x0, a, b), x1 = hn::MulAdd(x1, a, b), x2 = hn::MulAdd(x2, a, b);
-    x3 = hn::MulAdd(x3, a, b), x4 = hn::MulAdd(x4, a, b), x5 = hn::MulAdd(x5, a, b);
-    x6 = hn::MulAdd(x6, a, b), x7 = hn::MulAdd(x7, a, b), x8 = hn::MulAdd(x8, a, b);
-    x9 = hn::MulAdd(x9, a, b), x10 = hn::MulAdd(x10, a, b), x11 = hn::MulAdd(x11, a, b);
-  }
-  x0 =
-      hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)));
-  x0 = hn::Add(x0, hn::Add(hn::Add(x8, x9), hn::Add(x10, x11)));
-  sum = hn::GetLane(hn::SumOfLanes(d, x0));
-  return 2.0 * 12.0 * static_cast<double>(hn::Lanes(d)) * steps;
-}
-
-}  // namespace attn::bench::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace attn::bench {
 namespace {
 
-HWY_EXPORT(multiply_add);
+using Vector16 = float __attribute__((vector_size(16)));
+using Vector32 = float __attribute__((vector_size(32)));
+using Vector64 = float __attribute__((vector_size(64)));
 
-#if HWY_ARCH_X86_64
+template <class Vector>
+[[gnu::always_inline]] inline float sum_of_lanes(const Vector& x) {
+  float sum = 0.0F;
+  for (size_t lane = 0; lane < sizeof(Vector) / sizeof(float); ++lane) sum += x[lane];
+  return sum;
+}
+
+/// Runs twelve chains of `steps` multiply-adds x ← x · factor + 1, which the compiler fuses where
+/// the CPU can; returns the flops, and in `sum` something that depends on all of them.
+///
+/// Twelve chains hide the latency of an FMA (four cycles, two a cycle) and leave four of AVX2's
+/// sixteen registers. They are named, not an array, which would live in memory.
+template <class Vector>
+[[gnu::always_inline]] inline double multiply_add(int steps, float factor, float& sum) {
+  const Vector a = Vector{} + factor;
+  const Vector b = Vector{} + 1.0F;
+  Vector x0 = b, x1 = x0 + b, x2 = x1 + b, x3 = x2 + b, x4 = x3 + b, x5 = x4 + b, x6 = x5 + b,
+         x7 = x6 + b, x8 = x7 + b, x9 = x8 + b, x10 = x9 + b, x11 = x10 + b;
+  for (int i = 0; i < steps; ++i) {
+    x0 = x0 * a + b, x1 = x1 * a + b, x2 = x2 * a + b, x3 = x3 * a + b;
+    x4 = x4 * a + b, x5 = x5 * a + b, x6 = x6 * a + b, x7 = x7 * a + b;
+    x8 = x8 * a + b, x9 = x9 * a + b, x10 = x10 * a + b, x11 = x11 * a + b;
+  }
+  const Vector total =
+      ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7)) + ((x8 + x9) + (x10 + x11));
+  sum = sum_of_lanes(total);
+  return 2.0 * 12.0 * (sizeof(Vector) / sizeof(float)) * steps;
+}
+
+using Loop = double (*)(int steps, float factor, float& sum);
+
+double with_128_bits(int steps, float factor, float& sum) {
+  return multiply_add<Vector16>(steps, factor, sum);
+}
+
+#ifdef __x86_64__
+[[gnu::target("avx2,fma")]] double with_avx2(int steps, float factor, float& sum) {
+  return multiply_add<Vector32>(steps, factor, sum);
+}
+
+[[gnu::target("avx512f")]] double with_avx512(int steps, float factor, float& sum) {
+  return multiply_add<Vector64>(steps, factor, sum);
+}
+
 /// As `multiply_add`, by dot products of bfloat16 pairs.
-__attribute__((target("avx512f,avx512bf16"), noinline)) double dot_pairs(int steps, float factor,
-                                                                         float& sum) {
+[[gnu::target("avx512f,avx512bf16")]] double with_avx512_bf16(int steps, float factor, float& sum) {
   const __m512 factors = _mm512_set1_ps(factor);
   const __m512bh a = _mm512_cvtne2ps_pbh(factors, factors);
   __m512 x0 = _mm512_setzero_ps(), x1 = x0, x2 = x0, x3 = x0, x4 = x0, x5 = x0, x6 = x0, x7 = x0,
@@ -68,15 +73,24 @@ __attribute__((target("avx512f,avx512bf16"), noinline)) double dot_pairs(int ste
     x8 = _mm512_dpbf16_ps(x8, a, a), x9 = _mm512_dpbf16_ps(x9, a, a);
     x10 = _mm512_dpbf16_ps(x10, a, a), x11 = _mm512_dpbf16_ps(x11, a, a);
   }
-  sum = _mm512_reduce_add_ps(((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7)) +
-                             ((x8 + x9) + (x10 + x11)));
+  const __m512 total =
+      ((x0 + x1) + (x2 + x3)) + ((x4 + x5) + (x6 + x7)) + ((x8 + x9) + (x10 + x11));
+  sum = sum_of_lanes(total);
   return 2.0 * 12.0 * 32.0 * steps;
 }
 #endif
 
+/// The widest of them that the CPU has.
+Loop float32_loop() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f")) return with_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return with_avx2;
+#endif
+  return with_128_bits;
+}
+
 /// The best of many short runs.
-template <class Loop>
-double gflops(const Loop& loop) {
+double gflops(Loop loop) {
   constexpr int kRuns = 100;
   constexpr int kSteps = 20000;
   volatile float factor = 0.5F;  // unknown to the compiler
@@ -98,14 +112,11 @@ double gflops(const Loop& loop) {
 
 FmaPeak measure_fma_peak() {
   FmaPeak peak;
-  peak.float32 = gflops([](int steps, float factor, float& sum) {
-    return HWY_DYNAMIC_DISPATCH(multiply_add)(steps, factor, sum);
-  });
-#if HWY_ARCH_X86_64
-  if (__builtin_cpu_supports("avx512bf16")) peak.bfloat16 = gflops(dot_pairs);
+  peak.float32 = gflops(float32_loop());
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512bf16")) peak.bfloat16 = gflops(with_avx512_bf16);
 #endif
   return peak;
 }
 
 }  // namespace attn::bench
-#endif

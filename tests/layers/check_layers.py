@@ -27,7 +27,7 @@ ALLOWED = {
     "src/weights": ["weights/", "attn/weights.h", "attn/export.h", *TORCH],
     "src/weights/formats": ["weights/formats/", "nlohmann/"],
     "src/golden": ["golden/", "weights/", "attn/", "nlohmann/", *TORCH],
-    "src/bench": ["bench/", "attn/", "hwy/", *TORCH],
+    "src/bench": ["bench/", "attn/", *TORCH],
     "src/cli": ["cli/", "bench/", "golden/", "weights/formats/", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
     "bench": ["bench/", "benchmark/", "attn/", *TORCH],
 }

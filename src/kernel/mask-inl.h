@@ -1,0 +1,212 @@
+// Masks: which keys of a block each query of a tile may see.
+//
+// Bytes are read as they lie: 32 keys of one query become one word of 32 bits, the words of a tile's
+// queries lie in the lanes, and key after key tests its bit. Groups of 32 keys that are open to all
+// queries, or to none, need no test; causality is arithmetic on the words.
+
+#if defined(ATTN_KERNEL_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_MASK_INL_H_
+#undef ATTN_KERNEL_MASK_INL_H_
+#else
+#define ATTN_KERNEL_MASK_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernel/attention.h"
+#include "kernel/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernel::HWY_NAMESPACE {
+
+/// Keys that are worked on together: their logits stay in the L1 cache.
+constexpr int kKeyBlock = 128;
+/// Keys of one word of a mask.
+constexpr int kGroup = 32;
+constexpr int kGroups = kKeyBlock / kGroup;
+
+/// The open keys of a block, seen from the queries of one tile.
+template <class T, int NV>
+struct OpenKeys {
+  using Word = hwy::MakeUnsigned<T>;
+  enum Kind : uint8_t {
+    kBlocked,  ///< to every query
+    kOpen,     ///< to every query
+    kSame,     ///< words[group][0] holds for every query
+    kMixed,
+  };
+  Kind kinds[kGroups];
+  HWY_ALIGN Word words[kGroups][NV * kLanes<T>];
+};
+
+/// Bits for the first n of 32 keys.
+HWY_INLINE uint32_t first_bits(int64_t n) {
+  const int64_t count = std::clamp<int64_t>(n, 0, kGroup);
+  return static_cast<uint32_t>((uint64_t{1} << count) - 1);
+}
+
+/// Bit t is set where the byte of key t of n is not 0.
+HWY_INLINE uint32_t nonzero_bits(const uint8_t* bytes, int64_t stride, int64_t n) {
+  if (stride == 0) return *bytes != 0 ? first_bits(n) : 0u;
+  uint32_t bits = 0;
+  if (stride == 1 && n >= kGroup) {
+    const hn::CappedTag<uint8_t, kGroup> d;
+    constexpr int kStep = static_cast<int>(hn::MaxLanes(hn::CappedTag<uint8_t, kGroup>()));
+    for (int t = 0; t < kGroup; t += kStep) {
+      uint32_t part = 0;
+      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + t), hn::Zero(d)),
+                        reinterpret_cast<uint8_t*>(&part));
+      bits |= part << t;
+    }
+    return bits;
+  }
+  for (int64_t t = 0; t < std::min<int64_t>(n, kGroup); ++t) {
+    bits |= static_cast<uint32_t>(bytes[t * stride] != 0) << t;
+  }
+  return bits;
+}
+
+/// The masks of one batch and head.
+class RowMasks {
+ public:
+  RowMasks(const Problem& problem, int64_t b, int64_t h) : problem_(problem) {
+    const auto start = [&](const View& view) {
+      return static_cast<const uint8_t*>(view.data) + b * view.batch + h * view.head;
+    };
+    if (problem.attend.data != nullptr) attend_ = start(problem.attend);
+    if (problem.block.data != nullptr) block_ = start(problem.block);
+  }
+
+  bool any() const { return problem_.causal || attend_ != nullptr || block_ != nullptr; }
+
+  /// Reads what a tile of queries sees of the keys [key, key + n), n ≤ kKeyBlock.
+  template <class T, int NV>
+  HWY_INLINE void read(int64_t query, int64_t queries, int64_t key, int64_t n,
+                       OpenKeys<T, NV>& open) const {
+    using Open = OpenKeys<T, NV>;
+    for (int g = 0; n > 0; ++g, key += kGroup, n -= kGroup) {
+      auto* words = open.words[g];
+      const bool same = same_for_all(query, key, std::min<int64_t>(n, kGroup));
+      const int64_t rows = same ? 1 : queries;
+      for (int64_t i = 0; i < rows; ++i) words[i] = first_bits(n);
+      if (problem_.causal) {
+        const int64_t visible = query + problem_.causal_offset + 1 - key;
+        for (int64_t i = 0; i < rows; ++i) words[i] &= first_bits(visible + i);
+      }
+      if (attend_ != nullptr) {
+        for (int64_t i = 0; i < rows; ++i) {
+          words[i] &= nonzero_bits(at(attend_, problem_.attend, query + i, key),
+                                   problem_.attend.column, n);
+        }
+      }
+      if (block_ != nullptr) {
+        for (int64_t i = 0; i < rows; ++i) {
+          words[i] &= ~nonzero_bits(at(block_, problem_.block, query + i, key),
+                                    problem_.block.column, n);
+        }
+      }
+      auto all = words[0], any = words[0];
+      for (int64_t i = 1; i < rows; ++i) {
+        all &= words[i];
+        any |= words[i];
+      }
+      std::fill(words + rows, words + NV * kLanes<T>, words[rows - 1]);
+      open.kinds[g] = any == 0                ? Open::kBlocked
+                      : all == first_bits(n) ? Open::kOpen
+                      : same                  ? Open::kSame
+                                              : Open::kMixed;
+    }
+  }
+
+  /// The mask's bytes of later blocks are asked for early: rows are far apart.
+  HWY_INLINE void prefetch(int64_t query, int64_t queries, int64_t key) const {
+    const auto fetch = [&](const uint8_t* bytes, const View& view) HWY_ATTR {
+      if (bytes == nullptr || view.row == 0 || view.column != 1) return;
+      for (int64_t i = 0; i < queries; ++i) {
+        for (int64_t t = 0; t < kKeyBlock; t += 64) {
+          __builtin_prefetch(at(bytes, view, query + i, key + t));
+        }
+      }
+    };
+    fetch(attend_, problem_.attend);
+    fetch(block_, problem_.block);
+  }
+
+ private:
+  /// Whether all queries from `query` on see the same of the keys [key, key + n).
+  bool same_for_all(int64_t query, int64_t key, int64_t n) const {
+    return (!problem_.causal || query + problem_.causal_offset >= key + n - 1) &&
+           (attend_ == nullptr || problem_.attend.row == 0) &&
+           (block_ == nullptr || problem_.block.row == 0);
+  }
+
+  static const uint8_t* at(const uint8_t* bytes, const View& view, int64_t query, int64_t key) {
+    return bytes + query * view.row + key * view.column;
+  }
+
+  const Problem& problem_;
+  const uint8_t* attend_ = nullptr;
+  const uint8_t* block_ = nullptr;
+};
+
+/// Raises `top` to the largest logit of each lane.
+template <int NV, class T>
+HWY_INLINE void raise_top(const T* HWY_RESTRICT logits, int64_t n, Vec<T> (&top)[NV]) {
+  const Tag<T> d;
+  Vec<T> odd[NV];
+  for (int v = 0; v < NV; ++v) odd[v] = top[v];
+  int64_t j = 0;
+  for (; j + 2 <= n; j += 2) {
+    for (int v = 0; v < NV; ++v) {
+      const T* logit = logits + (j * NV + v) * kLanes<T>;
+      top[v] = hn::Max(top[v], hn::Load(d, logit));
+      odd[v] = hn::Max(odd[v], hn::Load(d, logit + NV * kLanes<T>));
+    }
+  }
+  for (int v = 0; v < NV; ++v) {
+    if (j < n) top[v] = hn::Max(top[v], hn::Load(d, logits + (j * NV + v) * kLanes<T>));
+    top[v] = hn::Max(top[v], odd[v]);
+  }
+}
+
+/// Writes the masked score over the logits of blocked keys, of n keys from `first_group` on, and
+/// raises `top` to the largest logit of each lane.
+template <int NV, class T>
+HWY_INLINE void fill_blocked(const OpenKeys<T, NV>& open, int64_t first_group, int64_t n,
+                             T masked_score, T* HWY_RESTRICT logits, Vec<T> (&top)[NV]) {
+  const Tag<T> d;
+  const hn::RebindToUnsigned<Tag<T>> du;
+  using Open = OpenKeys<T, NV>;
+  using Word = typename Open::Word;
+  const Vec<T> fill = hn::Set(d, masked_score);
+  for (int64_t g = first_group; n > 0; ++g, n -= kGroup, logits += kGroup * NV * kLanes<T>) {
+    const int keys = static_cast<int>(std::min<int64_t>(kGroup, n));
+    if (open.kinds[g] == Open::kMixed) {
+      hn::Vec<decltype(du)> words[NV];
+      for (int v = 0; v < NV; ++v) words[v] = hn::Load(du, open.words[g] + v * kLanes<T>);
+      for (int t = 0; t < keys; ++t) {
+        const auto bit = hn::Set(du, Word{1} << t);
+        for (int v = 0; v < NV; ++v) {
+          T* logit = logits + (t * NV + v) * kLanes<T>;
+          const auto sees = hn::RebindMask(d, hn::TestBit(words[v], bit));
+          const Vec<T> x = hn::IfThenElse(sees, hn::Load(d, logit), fill);
+          hn::Store(x, d, logit);
+          top[v] = hn::Max(top[v], x);
+        }
+      }
+      continue;
+    }
+    if (open.kinds[g] != Open::kOpen) {
+      for (int t = 0; t < keys; ++t) {
+        if ((open.words[g][0] >> t & 1) != 0) continue;
+        for (int v = 0; v < NV; ++v) hn::Store(fill, d, logits + (t * NV + v) * kLanes<T>);
+      }
+    }
+    raise_top<NV>(logits, keys, top);
+  }
+}
+
+}  // namespace attn::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTN_KERNEL_MASK_INL_H_

@@ -1,0 +1,101 @@
+// Vectors, and the functions of one number that softmax needs.
+
+#if defined(ATTN_KERNEL_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_SIMD_INL_H_
+#undef ATTN_KERNEL_SIMD_INL_H_
+#else
+#define ATTN_KERNEL_SIMD_INL_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernel::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+using Tag = hn::ScalableTag<T>;
+template <class T>
+using Vec = hn::Vec<Tag<T>>;
+
+template <class T>
+constexpr int kLanes = hn::MaxLanes(Tag<T>());
+
+/// Vectors of logits that are worked on together: the accumulators of kRows × NV, NV vectors of
+/// queries and one key must fit the registers.
+template <int NV>
+constexpr int kRows = (HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 16 : 8) / NV;
+
+template <class T>
+constexpr T kLowest = std::numeric_limits<T>::lowest();
+
+/// Below this, `exp` returns zero: e^-87 is near the smallest normal float.
+constexpr float kExpUnderflow = -87.0f;
+
+/// e^x for x ≤ 0 within 2 ulp; exactly 0 below `kExpUnderflow`; NaN stays NaN.
+///
+/// x·log2(e) is split into an integer n and a remainder f in [-0.5, 0.5]. Adding 1.5·2^23 + 127
+/// leaves n + 127, the exponent of 2^n, in the low bits of the sum. The polynomial for 2^f has
+/// degree 5 and minimal relative error, 1.7e-7.
+HWY_INLINE Vec<float> exp(Tag<float> d, Vec<float> x) {
+  const hn::RebindToUnsigned<Tag<float>> du;
+  const Vec<float> log2_e = hn::Set(d, 1.44269504f);
+  const Vec<float> magic = hn::Set(d, 12582912.0f + 127.0f);
+  const Vec<float> shifted = hn::MulAdd(x, log2_e, magic);
+  const Vec<float> f = hn::MulSub(x, log2_e, hn::Sub(shifted, magic));
+  Vec<float> y = hn::Set(d, 0.00132647273f);
+  y = hn::MulAdd(y, f, hn::Set(d, 0.00967151299f));
+  y = hn::MulAdd(y, f, hn::Set(d, 0.0555073358f));
+  y = hn::MulAdd(y, f, hn::Set(d, 0.240222424f));
+  y = hn::MulAdd(y, f, hn::Set(d, 0.693147004f));
+  y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
+  const Vec<float> power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
+  // Asked this way round so that NaN is kept.
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kExpUnderflow)), hn::Mul(y, power));
+}
+
+template <class T>
+HWY_INLINE Vec<T> keep_nan(Vec<T> x, Vec<T> result) {
+  return hn::IfThenElse(hn::Ne(x, x), x, result);
+}
+
+HWY_INLINE Vec<double> exp(Tag<double> d, Vec<double> x) {
+  return keep_nan<double>(x, hn::Exp(d, x));
+}
+
+template <class T>
+HWY_INLINE Vec<T> tanh(Tag<T> d, Vec<T> x) {
+  return keep_nan<T>(x, hn::Tanh(d, x));
+}
+
+/// Numbers in a block of 128 bits, within which transposition is cheap.
+template <class T>
+constexpr int kBlock = 16 / sizeof(T);
+
+/// Transposes the blocks of kBlock vectors, each block on its own.
+HWY_INLINE void transpose_blocks(Tag<float> d, Vec<float> (&v)[4]) {
+  const Vec<float> lower02 = hn::InterleaveLower(d, v[0], v[2]);
+  const Vec<float> lower13 = hn::InterleaveLower(d, v[1], v[3]);
+  const Vec<float> upper02 = hn::InterleaveUpper(d, v[0], v[2]);
+  const Vec<float> upper13 = hn::InterleaveUpper(d, v[1], v[3]);
+  v[0] = hn::InterleaveLower(d, lower02, lower13);
+  v[1] = hn::InterleaveUpper(d, lower02, lower13);
+  v[2] = hn::InterleaveLower(d, upper02, upper13);
+  v[3] = hn::InterleaveUpper(d, upper02, upper13);
+}
+
+HWY_INLINE void transpose_blocks(Tag<double> d, Vec<double> (&v)[2]) {
+  const Vec<double> lower = hn::InterleaveLower(d, v[0], v[1]);
+  v[1] = hn::InterleaveUpper(d, v[0], v[1]);
+  v[0] = lower;
+}
+
+}  // namespace attn::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTN_KERNEL_SIMD_INL_H_

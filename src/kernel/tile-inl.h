@@ -1,0 +1,398 @@
+// The recurrence over the keys for tiles of NV vectors of queries.
+
+#if defined(ATTN_KERNEL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_TILE_INL_H_
+#undef ATTN_KERNEL_TILE_INL_H_
+#else
+#define ATTN_KERNEL_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernel/bias-inl.h"
+#include "kernel/careful.h"
+#include "kernel/elements-inl.h"
+#include "kernel/mask-inl.h"
+#include "kernel/products-inl.h"
+#include "kernel/space.h"
+#include "kernel/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernel::HWY_NAMESPACE {
+
+/// A logit this far below the largest has the weight 0.
+template <class T>
+constexpr T kNegligible = sizeof(T) == 4 ? T(88) : T(1001);
+
+/// Arithmetic in the type of the sums: keys and values are read where they lie, or, where their
+/// elements are of another type or not adjacent, copied block by block.
+template <class T>
+struct SumTypeMath {
+  using Sum = T;
+  using Key = T;
+  using Value = T;
+
+  static bool reads_in_place(const Problem& p) {
+    return size_of(p.element) == sizeof(T) && p.key.column == 1 && p.value.column == 1;
+  }
+  static int64_t query_numbers(const Problem& p) { return p.head_dim; }
+  static int64_t key_numbers(const Problem& p) { return p.head_dim; }
+
+  template <int NV>
+  HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
+                                      T* HWY_RESTRICT rows, T* HWY_RESTRICT tile) {
+    const T scale = static_cast<T>(p.scale);
+    // Rows whose distance is a multiple of 1 KiB share few sets of the L1 cache.
+    const bool aliased = p.query.row % (1024 / sizeof(T)) == 0 && queries > 8;
+    if (size_of(p.element) == sizeof(T) && p.query.column == 1 && !aliased) {
+      rows_to_tile<NV, false>(static_cast<const T*>(from), p.query.row, queries, p.head_dim, scale,
+                              tile);
+      return;
+    }
+    const int64_t stride = p.head_dim + kBlock<T>;
+    load_rows(p.element, from, p.query.row, p.query.column, queries, p.head_dim, rows, stride);
+    rows_to_tile<NV, false>(rows, stride, queries, p.head_dim, scale, tile);
+  }
+
+  static void stage_keys(const Problem& p, const void* from, int64_t n, T* to) {
+    load_rows(p.element, from, p.key.row, p.key.column, n, p.head_dim, to, p.head_dim);
+  }
+  static void stage_values(const Problem& p, const void* from, int64_t n, T* to) {
+    load_rows(p.element, from, p.value.row, p.value.column, n, p.value_dim, to, p.value_dim);
+  }
+
+  template <int NV>
+  HWY_INLINE static void logits(const Problem& p, const T* keys, int64_t stride, int64_t n,
+                                const T* query_tile, T* logits) {
+    logits_of_rows<kRows<NV>, NV>(keys, stride, n, query_tile, p.head_dim, logits);
+  }
+
+  /// Turns logits into weights e^(logit − top), in place, and adds them to `sum`.
+  template <int NV>
+  HWY_INLINE static void weights(int64_t n, const Vec<T> (&top)[NV], T* HWY_RESTRICT logits,
+                                 Vec<T> (&sum)[NV]) {
+    const Tag<T> d;
+    for (int64_t j = 0; j < n; ++j) {
+      for (int v = 0; v < NV; ++v) {
+        T* logit = logits + (j * NV + v) * kLanes<T>;
+        const Vec<T> weight = exp(d, hn::Sub(hn::Load(d, logit), top[v]));
+        hn::Store(weight, d, logit);
+        sum[v] = hn::Add(sum[v], weight);
+      }
+    }
+  }
+
+  template <int NV>
+  HWY_INLINE static void output(const Problem& p, const T* values, int64_t stride, int64_t n,
+                                const T* weights, const Vec<T> (&decay)[NV], bool fresh,
+                                T* output) {
+    output_of_rows<kRows<NV>, NV>(values, stride, n, weights, p.value_dim, decay, fresh, output);
+  }
+};
+
+/// Attention of the queries [first, last) of one head, in tiles that share each block of keys.
+template <class Math, int NV>
+class QueryTiles {
+  using T = typename Math::Sum;
+  using Key = typename Math::Key;
+  using Value = typename Math::Value;
+  using Open = OpenKeys<T, NV>;
+
+ public:
+  static constexpr int kWidth = NV * kLanes<T>;
+  /// Tiles that share a copied block of keys and values, which costs a tile's work / this.
+  static constexpr int kMaxTiles = 8;
+
+  static int64_t space(const Problem& p, int64_t tiles) {
+    Space space(nullptr);
+    QueryTiles measured(p, 0, 0, 0, tiles * kWidth, space);
+    return space.bytes();
+  }
+
+  QueryTiles(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t last, Space& space)
+      : p_(p), b_(b), h_(h), key_head_(h / (p.heads / p.key_heads)), first_(first), last_(last), masks_(p, b, h), bias_(p, b, h) {
+    const int64_t tiles = (last - first + kWidth - 1) / kWidth;
+    queries_ = space.take<Key>(tiles * Math::query_numbers(p) * kWidth);
+    outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
+    tops_ = space.take<T>(tiles * kWidth);
+    sums_ = space.take<T>(tiles * kWidth);
+    fresh_ = space.take<bool>(tiles);
+    logits_ = space.take<T>(kKeyBlock * kWidth);
+    scratch_ = space.take<T>(std::max({kWidth * (p.head_dim + kBlock<T>), kWidth * p.value_dim,
+                                       RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
+    careful_ = space.take<double>(p.value_dim);
+    open_ = space.take<Open>(1);
+    if (!Math::reads_in_place(p)) {
+      keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
+      values_ = space.take<Value>(kKeyBlock * p.value_dim);
+    }
+  }
+
+  void run() {
+    for (int64_t query = first_; query < last_; query += kWidth) load(tile_of(query));
+    for (int64_t key = 0; key < p_.keys; key += kKeyBlock) {
+      if (key >= visible_end(last_) && can_skip_from(0)) break;
+      const Block block = block_at(key);
+      for (int64_t query = first_; query < last_; query += kWidth) absorb(tile_of(query), block);
+    }
+    for (int64_t query = first_; query < last_; query += kWidth) finish(tile_of(query));
+  }
+
+ private:
+  /// One tile's queries, and where its state lies between the blocks.
+  struct Tile {
+    int64_t query;
+    int64_t queries;
+    Key* query_tile;
+    T* output;
+    T* top;  ///< largest logit so far
+    T* sum;  ///< of the weights, relative to `top`
+    bool* fresh;
+  };
+
+  /// Up to kKeyBlock keys and their values.
+  struct Block {
+    int64_t key;
+    int64_t n;
+    const Key* keys;
+    int64_t key_stride;
+    const Value* values;
+    int64_t value_stride;
+  };
+
+  HWY_INLINE Tile tile_of(int64_t query) const {
+    const int64_t lane = query - first_;
+    return {query,
+            std::min<int64_t>(kWidth, last_ - query),
+            queries_ + lane * Math::query_numbers(p_),
+            outputs_ + lane * p_.value_dim,
+            tops_ + lane,
+            sums_ + lane,
+            fresh_ + lane / kWidth};
+  }
+
+  const void* element_at(const View& view, int64_t head, int64_t row) const {
+    return static_cast<const char*>(view.data) +
+           (b_ * view.batch + head * view.head + row * view.row) * size_of(p_.element);
+  }
+
+  /// The first key that is too late for every query before `last`.
+  int64_t visible_end(int64_t last) const {
+    return p_.causal ? std::clamp<int64_t>(last + p_.causal_offset, 0, p_.keys) : p_.keys;
+  }
+
+  HWY_INLINE void load(const Tile& tile) {
+    const Tag<T> d;
+    Math::template load_queries<NV>(p_, element_at(p_.query, h_, tile.query), tile.queries,
+                                    scratch_, tile.query_tile);
+    for (int v = 0; v < NV; ++v) {
+      hn::Store(hn::Set(d, kLowest<T>), d, tile.top + v * kLanes<T>);
+      hn::Store(hn::Zero(d), d, tile.sum + v * kLanes<T>);
+    }
+    *tile.fresh = true;
+  }
+
+  HWY_INLINE Block block_at(int64_t key) {
+    const int64_t n = std::min<int64_t>(kKeyBlock, p_.keys - key);
+    const void* keys = element_at(p_.key, key_head_, key);
+    const void* values = element_at(p_.value, key_head_, key);
+    if (Math::reads_in_place(p_)) {
+      return {key, n, static_cast<const Key*>(keys), p_.key.row,
+              static_cast<const Value*>(values), p_.value.row};
+    }
+    Math::stage_keys(p_, keys, n, keys_);
+    Math::stage_values(p_, values, n, values_);
+    return {key, n, keys_, Math::key_numbers(p_), values_, p_.value_dim};
+  }
+
+  /// Whether a blocked key has no weight, exactly, in any row of the tiles from `tile` on: then it
+  /// may be left out without changing a bit.
+  HWY_INLINE bool can_skip(const T* top, int64_t lanes) const {
+    if (p_.masked_score == -std::numeric_limits<double>::infinity()) return true;
+    const Tag<T> d;
+    const Vec<T> bound = hn::Set(d, static_cast<T>(p_.masked_score) + kNegligible<T>);
+    for (int64_t i = 0; i < lanes; i += kLanes<T>) {
+      if (!hn::AllTrue(d, hn::Ge(hn::Load(d, top + i), bound))) return false;
+    }
+    return true;
+  }
+  bool can_skip_from(int64_t lane) const {
+    const int64_t lanes = (last_ - first_ + kWidth - 1) / kWidth * kWidth;
+    return can_skip(tops_ + lane, lanes - lane);
+  }
+
+  HWY_INLINE void load_state(const Tile& tile, Vec<T> (&top)[NV], Vec<T> (&sum)[NV]) const {
+    const Tag<T> d;
+    for (int v = 0; v < NV; ++v) {
+      top[v] = hn::Load(d, tile.top + v * kLanes<T>);
+      sum[v] = hn::Load(d, tile.sum + v * kLanes<T>);
+    }
+  }
+
+  /// The keys of a block that some query of the tile may see, rounded to groups.
+  struct Range {
+    int64_t first;
+    int64_t n;
+  };
+  HWY_INLINE Range read_masks(const Tile& tile, const Block& block) {
+    if (!masks_.any()) return {0, block.n};
+    masks_.read(tile.query, tile.queries, block.key, block.n, *open_);
+    if (!can_skip(tile.top, kWidth)) return {0, block.n};
+    int64_t first = 0;
+    int64_t last = (block.n + kGroup - 1) / kGroup;
+    while (first < last && open_->kinds[first] == Open::kBlocked) ++first;
+    while (first < last && open_->kinds[last - 1] == Open::kBlocked) --last;
+    return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup};
+  }
+
+  /// Logits of the range after squash, bias and mask; raises `top` to the largest of each lane.
+  HWY_INLINE void final_logits(const Tile& tile, const Block& block, Range range,
+                               Vec<T> (&top)[NV]) {
+    if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
+    Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
+                              range.n, tile.query_tile, logits_);
+    if (p_.squash != Squash::kNone) squash(range.n);
+    const int64_t key = block.key + range.first;
+    if (masks_.any()) {
+      if (bias_.any()) {
+        Vec<T> ignored[NV];
+        for (int v = 0; v < NV; ++v) ignored[v] = top[v];
+        bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, ignored);
+      }
+      fill_blocked<NV>(*open_, range.first / kGroup, range.n, static_cast<T>(p_.masked_score), logits_,
+                   top);
+    } else if (bias_.any()) {
+      bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, top);
+    } else {
+      raise_top<NV>(logits_, range.n, top);
+    }
+  }
+
+  HWY_NOINLINE void squash(int64_t n) {
+    const Tag<T> d;
+    const Vec<T> limit = hn::Set(d, static_cast<T>(p_.squash_limit));
+    const Vec<T> inner =
+        hn::Set(d, p_.squash == Squash::kSoftcap ? static_cast<T>(1.0 / p_.squash_limit) : T(1));
+    for (int64_t i = 0; i < n * kWidth; i += kLanes<T>) {
+      const Vec<T> u = hn::Mul(inner, hn::Load(d, logits_ + i));
+      hn::Store(hn::Mul(limit, tanh<T>(d, u)), d, logits_ + i);
+    }
+  }
+
+  /// Adds a block to a tile: rescales what is there to the new largest logit, adds what is new.
+  HWY_INLINE void absorb(const Tile& tile, const Block& block) {
+    const Tag<T> d;
+    if (block.key >= visible_end(tile.query + tile.queries) && can_skip(tile.top, kWidth)) return;
+    const Range range = read_masks(tile, block);
+    if (range.n == 0) return;
+    Vec<T> top[NV], sum[NV], decay[NV], added[NV];
+    load_state(tile, top, sum);
+    final_logits(tile, block, range, top);
+    for (int v = 0; v < NV; ++v) {
+      decay[v] = exp(d, hn::Sub(hn::Load(d, tile.top + v * kLanes<T>), top[v]));
+      added[v] = hn::Zero(d);
+    }
+    Math::template weights<NV>(range.n, top, logits_, added);
+    for (int v = 0; v < NV; ++v) {
+      hn::Store(top[v], d, tile.top + v * kLanes<T>);
+      hn::Store(hn::MulAdd(sum[v], decay[v], added[v]), d, tile.sum + v * kLanes<T>);
+    }
+    Math::template output<NV>(p_, block.values + range.first * block.value_stride,
+                              block.value_stride, range.n, logits_, decay, *tile.fresh,
+                              tile.output);
+    *tile.fresh = false;
+  }
+
+  /// Divides by the sums, rounds, and writes what was asked for.
+  HWY_INLINE void finish(const Tile& tile) {
+    const Tag<T> d;
+    const bool nan = p_.nan_when_fully_masked && p_.keys > 0;
+    const Vec<T> nothing = hn::Set(d, nan ? std::numeric_limits<T>::quiet_NaN() : T(0));
+    HWY_ALIGN T factors[kWidth];
+    for (int i = 0; i < kWidth; i += kLanes<T>) {
+      const Vec<T> sum = hn::Load(d, tile.sum + i);
+      const Vec<T> factor = hn::Div(hn::Set(d, T(1)), sum);
+      hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(d)), nothing, factor), d, factors + i);
+    }
+    if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
+    const int64_t first_row = b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
+    char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
+    if (size_of(p_.element) == sizeof(T) && p_.output_row % (1024 / sizeof(T)) != 0) {
+      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, reinterpret_cast<T*>(output), p_.output_row);
+    } else {
+      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);
+      store_rows(p_.element, scratch_, p_.value_dim, tile.queries, p_.value_dim, output, p_.output_row);
+    }
+    if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
+    if (p_.logsumexp != nullptr) {
+      T* logsumexp = static_cast<T*>(p_.logsumexp) + (b_ * p_.heads + h_) * p_.queries + tile.query;
+      for (int64_t i = 0; i < tile.queries; ++i) logsumexp[i] = tile.top[i] + std::log(tile.sum[i]);
+    }
+    if (p_.weights != nullptr) write_weights(tile, factors);
+  }
+
+  HWY_INLINE bool all_finite(const Tile& tile) const {
+    const Tag<T> d;
+    const Vec<T> zero = hn::Zero(d);
+    Vec<T> sum[4] = {zero, zero, zero, zero};  // of 0 · x, which is NaN where x is NaN or ∞
+    const int64_t vectors = p_.value_dim * NV;
+    for (int64_t i = 0; i < vectors; ++i) {
+      sum[i % 4] = hn::MulAdd(zero, hn::Load(d, tile.output + i * kLanes<T>), sum[i % 4]);
+    }
+    const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+    return hn::AllTrue(d, hn::Eq(all, all));
+  }
+
+  HWY_NOINLINE void mend(const Tile& tile, char* output) {
+    for (int64_t i = 0; i < tile.queries; ++i, output += p_.output_row * size_of(p_.element)) {
+      bool finite = true;
+      for (int64_t x = 0; x < p_.value_dim; ++x) {
+        finite = finite && std::isfinite(tile.output[x * kWidth + i]);
+      }
+      if (finite) continue;
+      careful_row(p_, b_, h_, tile.query + i, careful_);
+      std::copy_n(careful_, p_.value_dim, scratch_);
+      store_rows(p_.element, scratch_, p_.value_dim, 1, p_.value_dim, output, 0);
+    }
+  }
+
+  /// A second pass over the keys: weights are known only when all logits are.
+  HWY_NOINLINE void write_weights(const Tile& tile, const T* factors) {
+    const int64_t first_row = ((b_ * p_.heads + h_) * p_.queries + tile.query) * p_.keys;
+    char* weights = static_cast<char*>(p_.weights) + first_row * size_of(p_.element);
+    for (int64_t key = 0; key < p_.keys; key += kKeyBlock) {
+      const Block block = block_at(key);
+      if (masks_.any()) masks_.read(tile.query, tile.queries, key, block.n, *open_);
+      Vec<T> top[NV], sum[NV];
+      load_state(tile, top, sum);
+      final_logits(tile, block, {0, block.n}, top);
+      load_state(tile, top, sum);
+      SumTypeMath<T>::template weights<NV>(block.n, top, logits_, sum);
+      tile_to_rows<NV>(logits_, factors, tile.queries, block.n, scratch_, kKeyBlock);
+      store_rows(p_.element, scratch_, kKeyBlock, tile.queries, block.n,
+                 weights + key * size_of(p_.element), p_.keys);
+    }
+  }
+
+  const Problem& p_;
+  const int64_t b_, h_, key_head_, first_, last_;
+  const RowMasks masks_;
+  const RowBias bias_;
+  Key* queries_;
+  T* outputs_;
+  T* tops_;
+  T* sums_;
+  bool* fresh_;
+  T* logits_;
+  T* scratch_;
+  double* careful_;
+  Open* open_;
+  Key* keys_ = nullptr;
+  Value* values_ = nullptr;
+};
+
+}  // namespace attn::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTN_KERNEL_TILE_INL_H_

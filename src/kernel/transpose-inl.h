@@ -1,0 +1,105 @@
+// Between rows in memory and tiles with the queries in the lanes: tile[column][lane] = rows[lane][column].
+
+#if defined(ATTN_KERNEL_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_TRANSPOSE_INL_H_
+#undef ATTN_KERNEL_TRANSPOSE_INL_H_
+#else
+#define ATTN_KERNEL_TRANSPOSE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernel/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernel::HWY_NAMESPACE {
+
+/// A vector whose block b holds the numbers at `from` of row + b · kBlock; rows after `last` repeat it.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const T* from, int64_t stride, int64_t row, int64_t last) {
+  if constexpr (hn::MaxLanes(D()) <= kBlock<T>) {
+    return hn::LoadU(d, from + std::min(row, last) * stride);
+  } else {
+    const hn::Half<D> half;
+    const int64_t upper = row + static_cast<int64_t>(hn::MaxLanes(half));
+    return hn::Combine(d, load_blocks(half, from, stride, upper, last),
+                       load_blocks(half, from, stride, row, last));
+  }
+}
+
+/// The inverse; rows from `rows` on are left out.
+template <class D, class T>
+HWY_INLINE void store_blocks(D d, hn::Vec<D> v, T* to, int64_t stride, int64_t row, int64_t rows) {
+  if constexpr (hn::MaxLanes(D()) <= kBlock<T>) {
+    if (row < rows) hn::StoreU(v, d, to + row * stride);
+  } else {
+    const hn::Half<D> half;
+    const int64_t upper = row + static_cast<int64_t>(hn::MaxLanes(half));
+    store_blocks(half, hn::LowerHalf(half, v), to, stride, row, rows);
+    store_blocks(half, hn::UpperHalf(half, v), to, stride, upper, rows);
+  }
+}
+
+/// Rows [rows][columns] to a tile [columns][NV vectors], times `scale` unless kKeepBits. Lanes
+/// without a row repeat the last one, so that what they compute is harmless.
+template <int NV, bool kKeepBits, class T>
+HWY_INLINE void rows_to_tile(const T* HWY_RESTRICT from, int64_t stride, int64_t rows,
+                             int64_t columns, T scale, T* HWY_RESTRICT tile) {
+  const Tag<T> d;
+  constexpr int kWidth = NV * kLanes<T>;
+  const Vec<T> factor = hn::Set(d, scale);
+  int64_t column = 0;
+  for (; column + kBlock<T> <= columns; column += kBlock<T>) {
+    for (int v = 0; v < NV; ++v) {
+      Vec<T> block[kBlock<T>];
+      for (int k = 0; k < kBlock<T>; ++k) {
+        block[k] = load_blocks(d, from + column, stride, v * kLanes<T> + k, rows - 1);
+      }
+      transpose_blocks(d, block);
+      for (int k = 0; k < kBlock<T>; ++k) {
+        if constexpr (!kKeepBits) block[k] = hn::Mul(block[k], factor);
+        hn::Store(block[k], d, tile + (column + k) * kWidth + v * kLanes<T>);
+      }
+    }
+  }
+  for (; column < columns; ++column) {
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const T number = from[std::min(i, rows - 1) * stride + column];
+      tile[column * kWidth + i] = kKeepBits ? number : number * scale;
+    }
+  }
+}
+
+/// A tile [columns][NV vectors], each lane times its factor, to rows [rows][columns].
+template <int NV, class T>
+HWY_INLINE void tile_to_rows(const T* HWY_RESTRICT tile, const T* HWY_RESTRICT factors,
+                             int64_t rows, int64_t columns, T* HWY_RESTRICT to, int64_t stride) {
+  const Tag<T> d;
+  constexpr int kWidth = NV * kLanes<T>;
+  Vec<T> factor[NV];
+  for (int v = 0; v < NV; ++v) factor[v] = hn::LoadU(d, factors + v * kLanes<T>);
+  int64_t column = 0;
+  for (; column + kBlock<T> <= columns; column += kBlock<T>) {
+    for (int v = 0; v < NV; ++v) {
+      Vec<T> block[kBlock<T>];
+      for (int k = 0; k < kBlock<T>; ++k) {
+        block[k] = hn::Mul(factor[v],
+                           hn::Load(d, tile + (column + k) * kWidth + v * kLanes<T>));
+      }
+      transpose_blocks(d, block);
+      for (int k = 0; k < kBlock<T>; ++k) {
+        store_blocks(d, block[k], to + column, stride, v * kLanes<T> + k, rows);
+      }
+    }
+  }
+  for (; column < columns; ++column) {
+    for (int64_t i = 0; i < rows; ++i) {
+      to[i * stride + column] = tile[column * kWidth + i] * factors[i];
+    }
+  }
+}
+
+}  // namespace attn::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTN_KERNEL_TRANSPOSE_INL_H_
