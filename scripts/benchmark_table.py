@@ -1,8 +1,9 @@
-"""Writes the table of a benchmark: benchmark_table.py RESULTS_FOLDER README.
+"""Writes the table of a benchmark, and a link to its picture: benchmark_table.py RESULTS_FOLDER README PICTURE
 
 Replaces what stands between the markers; a file that does not exist is made.
 """
 
+import os
 import pathlib
 import sys
 
@@ -80,20 +81,21 @@ def two_threads(one, two):
         yield line([name.split("/", 1)[1], *gains])
 
 
-def text_of(folder):
+def text_of(folder, picture):
     one, unlocked, two = (Results(folder, kind) for kind in ("as_it_is", "mkl_avx512", "two_threads"))
-    lines = [machine(one.context), backends(one.rows), "", *table(one, unlocked), *two_threads(one, two)]
+    link = f"![Fraction of the FMA peak by length, attn and SDPA]({picture})"
+    lines = [machine(one.context), backends(one.rows), "", link, "", *table(one, unlocked), *two_threads(one, two)]
     return "\n".join([BEGIN, *lines, END])
 
 
-def main(folder, readme):
+def main(folder, readme, picture):
     readme = pathlib.Path(readme)
     page = readme.read_text() if readme.exists() else f"{BEGIN}\n{END}\n"
     before, _, rest = page.partition(BEGIN)
     _, marker, after = rest.partition(END)
     if not marker:
         sys.exit(f"{readme}: expected {BEGIN} and {END}")
-    readme.write_text(before + text_of(folder) + after)
+    readme.write_text(before + text_of(folder, os.path.relpath(picture, readme.parent)) + after)
 
 
 if __name__ == "__main__":
