@@ -1,5 +1,6 @@
 #include "bench/rows.h"
 
+#include <ATen/TensorOperators.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
