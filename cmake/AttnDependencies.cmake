@@ -21,6 +21,9 @@ if(NOT Torch_FOUND)
 endif()
 message(STATUS "attn: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 
+# LibTorch's threads are OpenMP's: its libgomp serves both.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
 # nlohmann-json parses the header of a safetensors file, inside the library; no installed file speaks of it.
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attn {
 
@@ -27,6 +28,13 @@ ATTN_API std::string_view to_string(Backend backend);
 /// The inverse of `to_string`; throws `c10::Error` for another text.
 ATTN_API Backend parse_backend(std::string_view name);
 ATTN_API std::ostream& operator<<(std::ostream& stream, Backend backend);
+
+/// The SIMD target that `kFused` runs on: that of the environment variable ATTN_SIMD, else the first of
+/// `simd_targets`. Throws `c10::Error` when ATTN_SIMD names none of them.
+ATTN_API std::string simd_target();
+/// The SIMD targets of `kFused` that this CPU has, the fastest first; of "avx512_bf16", "avx512",
+/// "avx2", "sse4", "neon" and "scalar".
+ATTN_API std::vector<std::string> simd_targets();
 
 /// Makes a backend the default of this thread for as long as the guard lives.
 ///

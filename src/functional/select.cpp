@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/fused/forward.h"
 #include "backend/reference.h"
 
 namespace attn {
@@ -18,6 +19,7 @@ struct Entry {
 
 /// In the order in which `kAuto` asks them. The reference comes last and takes everything.
 constexpr std::array kEntries = {
+    Entry{Backend::kFused, fused_refusal, fused_attention},
     Entry{Backend::kReference,
           [](const AttentionCall&) -> std::optional<std::string> { return std::nullopt; },
           reference_attention},

@@ -16,6 +16,7 @@
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
+#include "kernel/squash-inl.h"
 #include "kernel/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,10 +34,13 @@ struct SumTypeMath {
   using Key = T;
   using Value = T;
 
-  static bool reads_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.key.column == 1 && p.value.column == 1;
+  static bool keys_in_place(const Problem& p) {
+    return size_of(p.element) == sizeof(T) && p.key.column == 1;
   }
-  static int64_t query_numbers(const Problem& p) { return p.head_dim; }
+  static bool values_in_place(const Problem& p) {
+    return size_of(p.element) == sizeof(T) && p.value.column == 1;
+  }
+  /// Numbers in a query or a key as the product reads it.
   static int64_t key_numbers(const Problem& p) { return p.head_dim; }
 
   template <int NV>
@@ -113,7 +117,7 @@ class QueryTiles {
   QueryTiles(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t last, Space& space)
       : p_(p), b_(b), h_(h), key_head_(h / (p.heads / p.key_heads)), first_(first), last_(last), masks_(p, b, h), bias_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
-    queries_ = space.take<Key>(tiles * Math::query_numbers(p) * kWidth);
+    queries_ = space.take<Key>(tiles * Math::key_numbers(p) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
     tops_ = space.take<T>(tiles * kWidth);
     sums_ = space.take<T>(tiles * kWidth);
@@ -123,10 +127,8 @@ class QueryTiles {
                                        RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
     careful_ = space.take<double>(p.value_dim);
     open_ = space.take<Open>(1);
-    if (!Math::reads_in_place(p)) {
-      keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
-      values_ = space.take<Value>(kKeyBlock * p.value_dim);
-    }
+    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
+    if (!Math::values_in_place(p)) values_ = space.take<Value>(kKeyBlock * p.value_dim);
   }
 
   void run() {
@@ -165,7 +167,7 @@ class QueryTiles {
     const int64_t lane = query - first_;
     return {query,
             std::min<int64_t>(kWidth, last_ - query),
-            queries_ + lane * Math::query_numbers(p_),
+            queries_ + lane * Math::key_numbers(p_),
             outputs_ + lane * p_.value_dim,
             tops_ + lane,
             sums_ + lane,
@@ -197,13 +199,19 @@ class QueryTiles {
     const int64_t n = std::min<int64_t>(kKeyBlock, p_.keys - key);
     const void* keys = element_at(p_.key, key_head_, key);
     const void* values = element_at(p_.value, key_head_, key);
-    if (Math::reads_in_place(p_)) {
-      return {key, n, static_cast<const Key*>(keys), p_.key.row,
-              static_cast<const Value*>(values), p_.value.row};
+    Block block = {key,       n, static_cast<const Key*>(keys), p_.key.row,
+                   static_cast<const Value*>(values), p_.value.row};
+    if (!Math::keys_in_place(p_)) {
+      Math::stage_keys(p_, keys, n, keys_);
+      block.keys = keys_;
+      block.key_stride = Math::key_numbers(p_);
     }
-    Math::stage_keys(p_, keys, n, keys_);
-    Math::stage_values(p_, values, n, values_);
-    return {key, n, keys_, Math::key_numbers(p_), values_, p_.value_dim};
+    if (!Math::values_in_place(p_)) {
+      Math::stage_values(p_, values, n, values_);
+      block.values = values_;
+      block.value_stride = p_.value_dim;
+    }
+    return block;
   }
 
   /// Whether a blocked key has no weight, exactly, in any row of the tiles from `tile` on: then it
@@ -252,7 +260,7 @@ class QueryTiles {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
     Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
                               range.n, tile.query_tile, logits_);
-    if (p_.squash != Squash::kNone) squash(range.n);
+    if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
     if (masks_.any()) {
       if (bias_.any()) {
@@ -266,17 +274,6 @@ class QueryTiles {
       bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, top);
     } else {
       raise_top<NV>(logits_, range.n, top);
-    }
-  }
-
-  HWY_NOINLINE void squash(int64_t n) {
-    const Tag<T> d;
-    const Vec<T> limit = hn::Set(d, static_cast<T>(p_.squash_limit));
-    const Vec<T> inner =
-        hn::Set(d, p_.squash == Squash::kSoftcap ? static_cast<T>(1.0 / p_.squash_limit) : T(1));
-    for (int64_t i = 0; i < n * kWidth; i += kLanes<T>) {
-      const Vec<T> u = hn::Mul(inner, hn::Load(d, logits_ + i));
-      hn::Store(hn::Mul(limit, tanh<T>(d, u)), d, logits_ + i);
     }
   }
 
