@@ -32,9 +32,11 @@ std::vector<double> best_times(const std::vector<std::function<void()>>& calls, 
   const Clock::time_point start = Clock::now();
   for (int round = 0; round < kMinimumRounds || seconds_since(start) < seconds; ++round) {
     for (size_t i = 0; i < calls.size(); ++i) {
-      const Clock::time_point begin = Clock::now();
-      calls[i]();
-      best[i] = std::min(best[i], seconds_since(begin));
+      for (int call = 0; call < kCallsATurn; ++call) {
+        const Clock::time_point begin = Clock::now();
+        calls[i]();
+        best[i] = std::min(best[i], seconds_since(begin));
+      }
     }
   }
   return best;

@@ -10,12 +10,16 @@
 
 namespace attn::bench {
 
-/// The fewest rounds in which `best_times` calls each of its calls.
-constexpr int kMinimumRounds = 7;
+/// The fewest rounds of `best_times`.
+constexpr int kMinimumRounds = 4;
 
-/// The shortest time of each call, in seconds. The calls take turns, call by call, so that whatever
-/// else the machine does meets them alike, for `seconds` in all and at least `kMinimumRounds`
-/// rounds after one to warm up.
+/// Calls in a row at every turn: the second finds the caches as it would have left them itself, not
+/// as an opponent with more memory did.
+constexpr int kCallsATurn = 2;
+
+/// The shortest time of each call, in seconds. They take turns, so that whatever else the machine
+/// does meets them alike, for `seconds` in all and at least `kMinimumRounds` rounds after a call
+/// each to warm up.
 std::vector<double> best_times(const std::vector<std::function<void()>>& calls, double seconds);
 
 /// What was measured of a row; nothing where an opponent has no way to compute it.
