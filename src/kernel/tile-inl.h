@@ -47,9 +47,8 @@ struct SumTypeMath {
   HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
                                       T* HWY_RESTRICT rows, T* HWY_RESTRICT tile) {
     const T scale = static_cast<T>(p.scale);
-    // Rows whose distance is a multiple of 1 KiB share few sets of the L1 cache.
-    const bool aliased = p.query.row % (1024 / sizeof(T)) == 0 && queries > 8;
-    if (size_of(p.element) == sizeof(T) && p.query.column == 1 && !aliased) {
+    if (size_of(p.element) == sizeof(T) && p.query.column == 1 &&
+        !rows_collide<T>(queries, p.query.row)) {
       rows_to_tile<NV, false>(static_cast<const T*>(from), p.query.row, queries, p.head_dim, scale,
                               tile);
       return;
@@ -315,7 +314,7 @@ class QueryTiles {
     if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
     const int64_t first_row = b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
-    if (size_of(p_.element) == sizeof(T) && p_.output_row % (1024 / sizeof(T)) != 0) {
+    if (size_of(p_.element) == sizeof(T) && !rows_collide<T>(tile.queries, p_.output_row)) {
       tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, reinterpret_cast<T*>(output), p_.output_row);
     } else {
       tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);
