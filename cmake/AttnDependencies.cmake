@@ -73,3 +73,4 @@ endfunction()
 
 attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev)
 attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev)
+attn_optional_part(ATTN_BUILD_BENCH "the benchmarks are" benchmark libbenchmark-dev)

@@ -25,7 +25,7 @@ class TheCommand(unittest.TestCase):
     def test_help_names_every_command(self):
         result = attn("--help")
         self.assertEqual(result.returncode, 0)
-        for word in ("check", "info", "Exit codes"):
+        for word in ("bench", "check", "info", "Exit codes"):
             self.assertIn(word, result.stdout)
 
     def test_wrong_usage_is_2(self):
@@ -33,12 +33,15 @@ class TheCommand(unittest.TestCase):
         self.refused(attn("chek"), 2, 'unknown command "chek"')
         self.refused(attn("check"), 2, "path is required")
         self.refused(attn("check", ONE, "--backend", "cuda"), 2, "cuda")
+        self.refused(attn("bench", "--rows", "("), 2, "rows")
+        self.refused(attn("bench", "--threads", "0"), 2, "threads")
 
     def test_bad_input_is_3(self):
         self.refused(attn("check", "/nowhere"), 3, "expected a golden file")
         self.refused(attn("check", GOLDEN / "cases.json"), 3, "expected a golden file")
         with tempfile.TemporaryDirectory() as folder:
             self.refused(attn("check", folder), 3, "expected a golden file or a folder")
+        self.refused(attn("bench", "--rows", "no such row"), 3, "expected an expression that matches a row")
 
     def test_agreement_is_0_and_json_holds_it(self):
         result = attn("check", ONE, "--json", "--cases", GOLDEN / "cases.json")
@@ -84,6 +87,19 @@ class TheCommand(unittest.TestCase):
         self.assertEqual(takes["plain"]["libtorch"], "yes")
         self.assertEqual(takes["softcap"]["libtorch"], "no: it has no softcap")
         self.assertEqual({row["reference"] for row in takes.values()}, {"yes"})
+
+    def test_bench_measures_the_rows_that_were_asked_for(self):
+        result = attn("bench", "--rows", "small/fp32 T(8|16) ", "--seconds", "0.01", "--json")
+        self.assertEqual(result.returncode, 0, result)
+        facts = json.loads(result.stdout)
+        self.assertEqual([row["name"] for row in facts["rows"]], ["fp32 T8 D64", "fp32 T16 D64"])
+        self.assertEqual(facts["threads"], 1)
+        self.assertGreater(facts["peak_float32"], 0)
+        for row in facts["rows"]:
+            for who in ("attn_seconds", "sdpa_seconds", "eager_seconds"):
+                self.assertGreater(row[who], 0)
+        table = attn("bench", "--rows", "other/.*clip", "--seconds", "0")
+        self.assertRegex(table.stdout, r"other/fp32 T512 D64 logit clip +[0-9.]+ +– +[0-9.]+ ")
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})
