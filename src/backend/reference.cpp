@@ -1,6 +1,5 @@
 #include "backend/reference.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -13,21 +12,12 @@
 #include <algorithm>
 
 #include "backend/blocked_keys.h"
+#include "backend/masked_score.h"
 
 namespace attn {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-
-/// A finite score outside the dtype's range becomes its nearest finite value, so that a row of them
-/// stays a plain mean.
-double saturate(double score, at::ScalarType dtype) {
-  if (score == kMinusInfinity) return score;
-  double largest = 0.0;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "attention",
-                                  [&] { largest = std::numeric_limits<scalar_t>::max(); });
-  return std::clamp(score, -largest, largest);
-}
 
 /// [B|1, H|1, L|1, S|1] → [H|1, B|1, L|1, S|1]; a 2-D or undefined tensor has no such axes.
 at::Tensor heads_first(const at::Tensor& tensor) {
@@ -67,7 +57,7 @@ AttentionResult reference_attention(const AttentionCall& call) {
   at::Tensor blocked = blocked_keys(call.mask, logits.size(-2), logits.size(-1), logits.device());
   if (blocked.defined()) {
     if (swap) blocked = heads_first(blocked);
-    const double score = saturate(call.masked_score, logits.scalar_type());
+    const double score = saturated_masked_score(call.masked_score, logits.scalar_type());
     // The batch of the mask may be that of value alone.
     logits = at::is_expandable_to(blocked.sizes(), logits.sizes())
                  ? logits.masked_fill_(blocked, score)

@@ -39,7 +39,10 @@ void check_like(std::string_view where, std::string_view name, const at::Tensor&
               like_name, ", ", like.device(), ", got ", tensor.device());
   if (tensor.scalar_type() == like.scalar_type()) return;
   const auto device = tensor.device().type();
-  const bool converted = at::isFloatingType(tensor.scalar_type()) &&
+  const auto is_cast = [](at::ScalarType dtype) {  // by autocast, which leaves float64 alone
+    return at::isFloatingType(dtype) && dtype != at::kDouble;
+  };
+  const bool converted = is_cast(tensor.scalar_type()) && is_cast(like.scalar_type()) &&
                          at::autocast::is_autocast_available(device) &&
                          at::autocast::is_autocast_enabled(device);
   TORCH_CHECK(converted, "[", where, "] ", name, ": expected the dtype of ", like_name, ", ",

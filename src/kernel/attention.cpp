@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/bf16-inl.h"
+#include "kernel/bf16_decode-inl.h"
 #include "kernel/decode-inl.h"
 #include "kernel/tile-inl.h"
 
@@ -81,51 +82,60 @@ HWY_INLINE auto with_types(const Problem& p, Body body) {
   }
 }
 
-template <class T, class E>
+template <class Products>
 HWY_NOINLINE void decode_task(const Problem& p, int64_t task, void* workspace, void* partials) {
-  const int64_t chunks = Decoder<T, E>::chunks(p);
+  const int64_t chunks = Decoder<Products>::chunks(p);
   const int64_t head = task / chunks;
   Space space(workspace);
-  Decoder<T, E> decoder(p, head / p.key_heads, head % p.key_heads, space);
+  Decoder<Products> decoder(p, head / p.key_heads, head % p.key_heads, space);
   decoder.run(task % chunks, decoder.partials_of(head, partials));
 }
 
-template <class T, class E>
+template <class Products>
 HWY_NOINLINE void decode_merge(const Problem& p, int64_t head, void* workspace, void* partials) {
   Space space(workspace);
-  Decoder<T, E> decoder(p, head / p.key_heads, head % p.key_heads, space);
+  Decoder<Products> decoder(p, head / p.key_heads, head % p.key_heads, space);
   decoder.merge(decoder.partials_of(head, partials));
 }
 
 Plan plan(const Problem& p) {
   if (p.batches == 0 || p.heads == 0 || p.queries == 0) return {};
   return with_types(p, [&]<class T, class E>(T, E) {
-    return suits_decoding(p) ? Decoder<T, E>::plan(p) : plan_of<SumTypeMath<T>>(p);
+    return suits_decoding(p) ? Decoder<SumTypeProducts<T, E>>::plan(p) : plan_of<SumTypeMath<T>>(p);
   });
 }
 
 void run(const Problem& p, int64_t task, void* workspace, void* partials) {
   with_types(p, [&]<class T, class E>(T, E) {
-    suits_decoding(p) ? decode_task<T, E>(p, task, workspace, partials)
+    suits_decoding(p) ? decode_task<SumTypeProducts<T, E>>(p, task, workspace, partials)
                       : run_task<SumTypeMath<T>>(p, task, workspace);
   });
 }
 
 void merge(const Problem& p, int64_t merge, void* workspace, void* partials) {
-  with_types(p, [&]<class T, class E>(T, E) { decode_merge<T, E>(p, merge, workspace, partials); });
+  with_types(p, [&]<class T, class E>(T, E) {
+    decode_merge<SumTypeProducts<T, E>>(p, merge, workspace, partials);
+  });
 }
 
 #if HWY_TARGET == HWY_AVX3
+// The same three where the CPU has AVX512_BF16.
+
 Plan plan_bf16(const Problem& p) {
-  const bool empty = plan(p).tasks == 0;
-  if (empty || p.element != Element::kBFloat16 || suits_decoding(p)) return plan(p);
-  return plan_of<BFloat16Math>(p);
+  const Plan plain = plan(p);
+  if (plain.tasks == 0 || p.element != Element::kBFloat16) return plain;
+  return suits_decoding(p) ? Decoder<BFloat16Products>::plan(p) : plan_of<BFloat16Math>(p);
 }
 
 void run_bf16(const Problem& p, int64_t task, void* workspace, void* partials) {
-  p.element == Element::kBFloat16 && !suits_decoding(p)
-      ? run_task<BFloat16Math>(p, task, workspace)
-      : run(p, task, workspace, partials);
+  if (p.element != Element::kBFloat16) return run(p, task, workspace, partials);
+  suits_decoding(p) ? decode_task<BFloat16Products>(p, task, workspace, partials)
+                    : run_task<BFloat16Math>(p, task, workspace);
+}
+
+void merge_bf16(const Problem& p, int64_t merge_task, void* workspace, void* partials) {
+  if (p.element != Element::kBFloat16) return merge(p, merge_task, workspace, partials);
+  decode_merge<BFloat16Products>(p, merge_task, workspace, partials);
 }
 #endif
 
@@ -163,7 +173,7 @@ const std::vector<Kernel>& supported_kernels() {
     std::vector<Kernel> found;
 #if HWY_TARGETS & HWY_AVX3
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
-      found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge});
+      found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge_bf16});
     }
     if (has_avx512()) found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge});
 #endif

@@ -13,10 +13,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
+#include "kernel/decode_products-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/mask-inl.h"
 #include "kernel/space.h"
@@ -27,57 +27,6 @@ namespace attn::kernel::HWY_NAMESPACE {
 
 /// Keys of a task.
 constexpr int64_t kChunk = 512;
-/// Keys whose logits are worked on together.
-constexpr int kDecodeBlock = 64;
-/// Keys ahead that are asked for; about what memory delivers in its latency.
-constexpr int64_t kAhead = 48;
-/// Queries that read the keys together: the accumulators of rows × 4 vectors must fit the registers.
-constexpr int kDecodeRows = HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 4 : 2;
-
-/// Loads the first n < lanes elements and zeros.
-template <class T, class E>
-HWY_INLINE Vec<T> load_first(Tag<T> d, const E* p, int64_t n) {
-  E elements[kLanes<T>] = {};
-  std::memcpy(static_cast<void*>(elements), p, static_cast<size_t>(n) * sizeof(E));
-  return load_as(d, elements);
-}
-
-template <class E>
-HWY_INLINE void prefetch_row(const E* row, int64_t n) {
-  const auto* line = reinterpret_cast<const char*>(row);
-  const auto* end = reinterpret_cast<const char*>(row + n);
-  for (; line < end; line += kAlignment) __builtin_prefetch(line);
-}
-
-/// Adds up the 128-bit blocks of a vector.
-template <class D>
-HWY_INLINE auto fold_blocks([[maybe_unused]] D d, hn::Vec<D> v) {
-  if constexpr (sizeof(hn::TFromD<D>) * hn::MaxLanes(D()) <= 16) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return fold_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-
-/// The sums of the lanes of four vectors.
-HWY_INLINE void store_sums(Tag<float> d, Vec<float> a, Vec<float> b, Vec<float> c, Vec<float> e,
-                           float* sums) {
-  const Vec<float> ac =
-      hn::Add(hn::InterleaveLower(d, a, c), hn::InterleaveUpper(d, a, c));  // a c a c
-  const Vec<float> be = hn::Add(hn::InterleaveLower(d, b, e), hn::InterleaveUpper(d, b, e));
-  const Vec<float> all =
-      hn::Add(hn::InterleaveLower(d, ac, be), hn::InterleaveUpper(d, ac, be));  // a b c e
-  const hn::CappedTag<float, 4> d4;
-  hn::StoreU(fold_blocks(d, all), d4, sums);
-}
-HWY_INLINE void store_sums(Tag<double> d, Vec<double> a, Vec<double> b, Vec<double> c,
-                           Vec<double> e, double* sums) {
-  sums[0] = hn::GetLane(hn::SumOfLanes(d, a));
-  sums[1] = hn::GetLane(hn::SumOfLanes(d, b));
-  sums[2] = hn::GetLane(hn::SumOfLanes(d, c));
-  sums[3] = hn::GetLane(hn::SumOfLanes(d, e));
-}
 
 /// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone.
 inline bool suits_decoding(const Problem& p) {
@@ -85,8 +34,12 @@ inline bool suits_decoding(const Problem& p) {
 }
 
 /// The queries of one key head: rows are the group's heads times L queries.
-template <class T, class E>
+template <class Products>
 class Decoder {
+  using T = typename Products::Sum;
+  using E = typename Products::Element;
+  using Query = typename Products::Query;
+
  public:
   static int64_t chunks(const Problem& p) { return (p.keys + kChunk - 1) / kChunk; }
 
@@ -107,13 +60,13 @@ class Decoder {
         key_head_(key_head),
         group_(p.heads / p.key_heads),
         rows_(group_ * p.queries),
-        query_stride_(round_up(p.head_dim)),
+        query_stride_(round_up(p.head_dim, Products::kQueryLanes)),
         keys_(head_of<E>(p.key, b, key_head)),
         values_(head_of<E>(p.value, b, key_head)) {
-    queries_ = space.take<T>(rows_ * query_stride_);
+    queries_ = space.take<Query>(rows_ * query_stride_);
     logits_ = space.take<T>(rows_ * kDecodeBlock);
     bias_ = space.take<T>(kDecodeBlock);
-    row_ = space.take<T>(round_up(p.value_dim));
+    row_ = space.take<T>(round_up(p.value_dim, kLanes<T>));
     tops_ = space.take<T>(rows_);
     factors_ = space.take<T>(rows_);
     careful_ = space.take<double>(p.value_dim);
@@ -164,22 +117,17 @@ class Decoder {
   }
 
  private:
-  static int64_t round_up(int64_t n) { return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>; }
+  static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
   int64_t row_numbers() const { return 2 + p_.value_dim; }
   int64_t partial_numbers() const { return rows_ * row_numbers(); }
   int64_t head_of_row(int64_t r) const { return key_head_ * group_ + r / p_.queries; }
 
   void load_queries() {
-    const Tag<T> d;
-    const Vec<T> scale = hn::Set(d, static_cast<T>(p_.scale));
     for (int64_t r = 0; r < rows_; ++r) {
-      T* to = queries_ + r * query_stride_;
+      Query* to = queries_ + r * query_stride_;
       const E* from = head_of<E>(p_.query, b_, head_of_row(r)) + r % p_.queries * p_.query.row;
-      load_row(from, p_.query.column, p_.head_dim, to);
-      std::fill(to + p_.head_dim, to + query_stride_, T(0));
-      for (int64_t x = 0; x < query_stride_; x += kLanes<T>) {
-        hn::Store(hn::Mul(scale, hn::Load(d, to + x)), d, to + x);
-      }
+      Products::load_query(p_, from, to);
+      std::fill(to + p_.head_dim, to + query_stride_, Query{});
     }
   }
 
@@ -209,41 +157,9 @@ class Decoder {
 
   template <int R>
   HWY_INLINE void products(int64_t first_row, int64_t key, int64_t n) {
-    const Tag<T> d;
-    const T* queries = queries_ + first_row * query_stride_;
-    const int64_t whole = p_.head_dim / kLanes<T> * kLanes<T>;
-    for (int64_t j = 0; j < n; j += 4) {
-      const E* rows[4];
-      for (int u = 0; u < 4; ++u) {
-        rows[u] = keys_ + (key + std::min(j + u, n - 1)) * p_.key.row;
-        if (first_row == 0) prefetch_row(rows[u] + kAhead * p_.key.row, p_.head_dim);
-      }
-      Vec<T> sum[R][4];
-      for (int r = 0; r < R; ++r) {
-        for (int u = 0; u < 4; ++u) sum[r][u] = hn::Zero(d);
-      }
-      int64_t x = 0;
-      for (; x < whole; x += kLanes<T>) {
-        for (int u = 0; u < 4; ++u) {
-          const Vec<T> key_vector = load_as(d, rows[u] + x);
-          for (int r = 0; r < R; ++r) {
-            sum[r][u] = hn::MulAdd(key_vector, hn::Load(d, queries + r * query_stride_ + x), sum[r][u]);
-          }
-        }
-      }
-      if (x < p_.head_dim) {
-        for (int u = 0; u < 4; ++u) {
-          const Vec<T> key_vector = load_first<T>(d, rows[u] + x, p_.head_dim - x);
-          for (int r = 0; r < R; ++r) {
-            sum[r][u] = hn::MulAdd(key_vector, hn::Load(d, queries + r * query_stride_ + x), sum[r][u]);
-          }
-        }
-      }
-      for (int r = 0; r < R; ++r) {
-        store_sums(d, sum[r][0], sum[r][1], sum[r][2], sum[r][3],
-                   logits_ + (first_row + r) * kDecodeBlock + j);
-      }
-    }
+    Products::template logits<R>(p_, keys_ + key * p_.key.row, n,
+                                 queries_ + first_row * query_stride_, query_stride_,
+                                 /*prefetch=*/first_row == 0, logits_ + first_row * kDecodeBlock);
   }
 
   HWY_INLINE void modify(int64_t r, int64_t key, int64_t n) {
@@ -296,59 +212,9 @@ class Decoder {
 
   template <int R>
   HWY_INLINE void add_values_of(int64_t first_row, int64_t key, int64_t n, T* partial) {
-    const E* values = values_ + key * p_.value.row;
-    const T* weights = logits_ + first_row * kDecodeBlock;
-    T* outputs = partial + first_row * row_numbers() + 2;
-    constexpr int kWide = std::min(8, 4 * kDecodeRows / R);
-    int64_t x = add_all_columns<R, kWide>(0, values, n, weights, first_row == 0, outputs);
-    for (; x < p_.value_dim; ++x) {
-      for (int r = 0; r < R; ++r) {
-        T sum = 0;
-        for (int64_t j = 0; j < n; ++j) {
-          sum += weights[r * kDecodeBlock + j] * static_cast<T>(to_float(values[j * p_.value.row + x]));
-        }
-        outputs[r * row_numbers() + x] += sum;
-      }
-    }
-  }
-
-  /// Columns from x on, NX vectors at a time, half as many for what is left, and so on; returns the
-  /// first column that no vector covers.
-  template <int R, int NX>
-  HWY_INLINE int64_t add_all_columns(int64_t x, const E* values, int64_t n, const T* weights,
-                                     bool first, T* outputs) {
-    for (; x + NX * kLanes<T> <= p_.value_dim; x += NX * kLanes<T>) {
-      add_columns<R, NX>(values + x, n, weights, first, outputs + x);
-    }
-    if constexpr (NX > 1) return add_all_columns<R, NX / 2>(x, values, n, weights, first, outputs);
-    return x;
-  }
-
-  template <int R, int NX>
-  HWY_INLINE void add_columns(const E* HWY_RESTRICT values, int64_t n,
-                              const T* HWY_RESTRICT weights, bool first, T* HWY_RESTRICT outputs) {
-    const Tag<T> d;
-    Vec<T> sum[R][NX];
-    for (int r = 0; r < R; ++r) {
-      for (int x = 0; x < NX; ++x) sum[r][x] = hn::Zero(d);
-    }
-    HWY_UNROLL(2)
-    for (int64_t j = 0; j < n; ++j) {
-      const E* row = values + j * p_.value.row;
-      if (first) prefetch_row(row + kAhead * p_.value.row, NX * kLanes<T>);
-      Vec<T> value[NX];
-      for (int x = 0; x < NX; ++x) value[x] = load_as(d, row + x * kLanes<T>);
-      for (int r = 0; r < R; ++r) {
-        const Vec<T> weight = hn::Set(d, weights[r * kDecodeBlock + j]);
-        for (int x = 0; x < NX; ++x) sum[r][x] = hn::MulAdd(weight, value[x], sum[r][x]);
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      for (int x = 0; x < NX; ++x) {
-        T* total = outputs + r * row_numbers() + x * kLanes<T>;
-        hn::StoreU(hn::Add(hn::LoadU(d, total), sum[r][x]), d, total);
-      }
-    }
+    Products::template output<R>(p_, values_ + key * p_.value.row, n,
+                                 logits_ + first_row * kDecodeBlock, /*prefetch=*/first_row == 0,
+                                 partial + first_row * row_numbers() + 2, row_numbers());
   }
 
   /// Divides row_ by the sum, rounds, and writes it.
@@ -400,7 +266,7 @@ class Decoder {
   const int64_t b_, key_head_, group_, rows_, query_stride_;
   const E* const keys_;
   const E* const values_;
-  T* queries_;
+  Query* queries_;
   T* logits_;
   T* bias_;
   T* row_;

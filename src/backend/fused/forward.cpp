@@ -42,7 +42,7 @@ bool is_elsewhere(const AttentionCall& call) {
 
 bool is_no_plain_memory(const AttentionCall& call) {
   return any_tensor(call, [](const at::Tensor& tensor) {
-    return tensor.layout() != at::kStrided || at::isTensorSubclassLike(tensor);
+    return tensor.layout() != at::kStrided || at::isTensorSubclassLike(tensor) || tensor.is_neg();
   });
 }
 
@@ -64,7 +64,7 @@ struct Refusal {
 
 constexpr std::array kRefusals = {
     Refusal{is_elsewhere, "a tensor is not on the CPU"},
-    Refusal{is_no_plain_memory, "a tensor is not dense, or is a wrapper of another"},
+    Refusal{is_no_plain_memory, "a tensor is not dense, is a wrapper of another, or waits to be negated"},
     Refusal{needs_gradient, "a gradient is asked for, and it has no backward yet"},
     Refusal{needs_tangent, "a forward-mode gradient is asked for"},
     Refusal{is_traced, "a trace does not see into it"},
@@ -109,13 +109,12 @@ std::optional<std::string> fused_refusal(const AttentionCall& call) {
 }
 
 AttentionResult fused_attention(const AttentionCall& call) {
-  // A negation that LibTorch has put off is carried out; as a rule there is none.
-  AttentionCall plain = call;
-  for (at::Tensor* tensor : {&plain.query, &plain.key, &plain.value}) {
-    *tensor = tensor->resolve_neg();
-    if (at::autocast::is_autocast_enabled(at::kCPU)) *tensor = cast_for_autocast(*tensor);
+  if (!at::autocast::is_autocast_enabled(at::kCPU)) return run(call);
+  AttentionCall cast = call;
+  for (at::Tensor* tensor : {&cast.query, &cast.key, &cast.value}) {
+    *tensor = cast_for_autocast(*tensor);
   }
-  return run(plain);
+  return run(cast);
 }
 
 }  // namespace attn

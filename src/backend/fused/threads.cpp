@@ -9,7 +9,7 @@
 
 #include "kernel/attention.h"
 
-#if AT_PARALLEL_OPENMP && !defined(_OPENMP)
+#if AT_PARALLEL_OPENMP && !defined(_OPENMP) && !defined(__clang_analyzer__)
 #error "Without OpenMP, at::parallel_for runs everything on one thread, in silence."
 #endif
 
