@@ -21,6 +21,9 @@ if(NOT Torch_FOUND)
 endif()
 message(STATUS "attn: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 
+# LibTorch's threads are OpenMP's: its libgomp serves both.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
 # nlohmann-json parses the header of a safetensors file, inside the library; no installed file speaks of it.
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)
@@ -70,3 +73,4 @@ endfunction()
 
 attn_optional_part(ATTN_BUILD_CLI "the attn command is" CLI11 libcli11-dev fmt libfmt-dev)
 attn_optional_part(ATTN_BUILD_TESTS "the tests are" GTest libgtest-dev)
+attn_optional_part(ATTN_BUILD_BENCH "the benchmarks are" benchmark libbenchmark-dev)

@@ -23,6 +23,9 @@ PROJECTIONS = 64
 LARGEST_STORED = 4096
 DRAWS = 4
 CHUNK = 1 << 14
+SUMS_UNIT = 2.0**-24  # of float32, in which kernels keep scores and sums, or better
+EXP_ULPS = 20
+LARGEST_SCORE = 1e6
 SAFETENSORS = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -88,39 +91,76 @@ def project(tensors):
     return sums
 
 
-class TwoReadings(torch.autograd.Function):
-    """Softmax whose backward p (dp - sum p dp) reads dp twice, each time with its own rounding.
+def recomputed(scores, weights, unit, seed):
+    """The softmax weights as a backward pass finds them that computes them again from the scores.
 
-    Fused kernels take the row sum from the output instead of dp. Where a row has but one key with
-    weight, both terms cancel exactly in an eager run, and in such a kernel only to about u |dp|.
+    Fused kernels keep no weights but log sum exp(score), and take exp(score - that): score and sum
+    are off by a rounding of the largest score of the row, and the weight by as much, relatively.
+    That counts up to scores of 1e6, where little is left of the weight; beyond lie the constants of
+    blocked keys, and what a kernel has to get right by other means. The exponential itself is
+    LibTorch's exp_u20, good to 20 ulp.
+    """
+    products = torch.where(scores.abs() < LARGEST_SCORE, scores.abs(), 0.0)
+    largest = products.amax(-1, keepdim=True) if scores.numel() else products
+    return weights * (1 + unit * (largest + EXP_ULPS) * signs("recomputed", seed, weights.shape))
+
+
+class TwoReadings(torch.autograd.Function):
+    """Softmax whose backward p (dp - sum p dp) finds the first p again, and reads dp twice.
+
+    Each reading of dp has its own rounding. Fused kernels take the row sum from the output instead
+    of dp and p. Where a row has but one key with weight, both terms cancel exactly in an eager run,
+    and in such a kernel only to about u |dp|.
     """
 
     @staticmethod
-    def forward(ctx, scores, dim, unit, seed):
-        p = scores.softmax(dim)
-        ctx.save_for_backward(p)
-        ctx.dim, ctx.unit, ctx.seed = dim, unit, seed
+    def forward(ctx, scores, again, unit, seed):
+        p = scores.softmax(-1)
+        ctx.save_for_backward(p, again)
+        ctx.unit, ctx.seed = unit, seed
         return p
 
     @staticmethod
     def backward(ctx, dp):
-        (p,) = ctx.saved_tensors
+        p, again = ctx.saved_tensors
         first = dp + ctx.unit * dp * signs("first reading", ctx.seed, dp.shape)
         second = dp + ctx.unit * dp * signs("second reading", ctx.seed, dp.shape)
-        return p * (first - (p * second).sum(ctx.dim, keepdim=True)), None, None, None
+        return again * (first - (p * second).sum(-1, keepdim=True)), None, None, None
 
 
 class Disturbed(TorchFunctionMode):
-    """Sends torch.softmax through TwoReadings."""
+    """Attention's backward as fused kernels evaluate it.
+
+    `torch.softmax` goes through TwoReadings, and the gradient of the value, in the product that
+    follows, is taken with the weights that were found again.
+    """
 
     def __init__(self, unit, seed):
         super().__init__()
-        self.unit, self.seed = unit, seed
+        self.unit, self.seed, self.ratio = unit, seed, None
+
+    def softmax(self, scores):
+        with torch.no_grad():
+            weights = scores.softmax(-1)
+            again = recomputed(scores, weights, min(self.unit, SUMS_UNIT), self.seed)
+            self.ratio = torch.where(weights > 0, again / weights, 1.0)
+        return TwoReadings.apply(scores, again, self.unit, self.seed)
+
+    def product(self, multiply, weights, value):
+        """weights times value, the value's gradient being that of disturbed weights."""
+        again, self.ratio = weights.detach() * self.ratio, None
+        same = multiply(again, value)
+        return multiply(weights, value.detach()) + (same - same.detach())
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func is torch.softmax:
-            return TwoReadings.apply(args[0], kwargs["dim"], self.unit, self.seed)
-        return func(*args, **(kwargs or {}))
+            return self.softmax(args[0])
+        if self.ratio is not None and func is torch.matmul:
+            return self.product(torch.matmul, *args)
+        if self.ratio is not None and func is torch.einsum:
+            return self.product(lambda *pair: torch.einsum(args[0], *pair), *args[1])
+        return func(*args, **kwargs)
 
 
 def disturbed(case, callee, tensors, unit, draw):

@@ -25,7 +25,7 @@ missing_packages() {
   command -v ninja >/dev/null || say ninja-build
   command -v python3 >/dev/null || say python3
   [ -x "$python" ] || python3 -c 'import ensurepip' 2>/dev/null || say python3-venv
-  command -v c++ >/dev/null || { say g++ nlohmann-json3-dev libhwy-dev libcli11-dev libfmt-dev libgtest-dev; return; }
+  command -v c++ >/dev/null || { say g++ nlohmann-json3-dev libhwy-dev libcli11-dev libfmt-dev libgtest-dev libbenchmark-dev; return; }
   for prefix in "${prefixes[@]}"; do include+=(-I "$prefix/include"); done
   c++ -E -P -x c++ "${include[@]}" - <<'HEADERS'
 #if !__has_include(<nlohmann/json.hpp>)
@@ -42,6 +42,9 @@ libfmt-dev
 #endif
 #if !__has_include(<gtest/gtest.h>)
 libgtest-dev
+#endif
+#if !__has_include(<benchmark/benchmark.h>)
+libbenchmark-dev
 #endif
 HEADERS
 }

@@ -61,4 +61,9 @@ Backend default_backend() {
   return *backend;
 }
 
+BackendError::BackendError(Backend backend, std::string reason)
+    : c10::Error(c10::str("[attention] backend: ", backend, " cannot take this call: ", reason)),
+      backend_(backend),
+      reason_(std::move(reason)) {}
+
 }  // namespace attn

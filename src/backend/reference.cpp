@@ -4,7 +4,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/logsumexp.h>
@@ -12,6 +11,8 @@
 #include <ATen/ops/softmax.h>
 
 #include <algorithm>
+
+#include "backend/blocked_keys.h"
 
 namespace attn {
 namespace {
@@ -26,26 +27,6 @@ double saturate(double score, at::ScalarType dtype) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "attention",
                                   [&] { largest = std::numeric_limits<scalar_t>::max(); });
   return std::clamp(score, -largest, largest);
-}
-
-/// True where the key comes later than the query may see: j > i + offset. [L, S]
-at::Tensor later_keys(const at::Tensor& logits, int64_t offset) {
-  const auto options = at::TensorOptions().dtype(at::kLong).device(logits.device());
-  const at::Tensor i = at::arange(logits.size(-2), options).unsqueeze(-1);
-  return at::arange(logits.size(-1), options).gt(i + offset);
-}
-
-/// Where the mask blocks, broadcastable to the logits; undefined when it blocks nothing.
-at::Tensor blocked_keys(const Mask& mask, const at::Tensor& logits) {
-  at::Tensor blocked;
-  const auto block = [&](const at::Tensor& more) {
-    blocked = blocked.defined() ? blocked.logical_or(more) : more;
-  };
-  if (mask.is_causal()) block(later_keys(logits, 0));
-  if (mask.is_causal_bottom_right()) block(later_keys(logits, logits.size(-1) - logits.size(-2)));
-  if (mask.attend_tensor().defined()) block(mask.attend_tensor().logical_not());
-  if (mask.block_tensor().defined()) block(mask.block_tensor());
-  return blocked;
 }
 
 /// [B|1, H|1, L|1, S|1] → [H|1, B|1, L|1, S|1]; a 2-D or undefined tensor has no such axes.
@@ -83,7 +64,7 @@ AttentionResult reference_attention(const AttentionCall& call) {
   if (call.softcap) logits = logits.div(*call.softcap).tanh().mul(*call.softcap);
   at::Tensor bias = call.mask.bias_tensor();
   if (bias.defined()) logits = logits + (swap ? heads_first(bias) : bias).to(logits.scalar_type());
-  at::Tensor blocked = blocked_keys(call.mask, logits);
+  at::Tensor blocked = blocked_keys(call.mask, logits.size(-2), logits.size(-1), logits.device());
   if (blocked.defined()) {
     if (swap) blocked = heads_first(blocked);
     const double score = saturate(call.masked_score, logits.scalar_type());

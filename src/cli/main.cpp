@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   CLI::App app(kDescription, "attn");
   app.set_version_flag("--version", ATTN_VERSION);
   app.require_subcommand(1);
+  attn::cli::add_bench(app, exit_code);
   attn::cli::add_check(app, exit_code);
   attn::cli::add_info(app, exit_code);
   const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <ATen/ops/linear.h>
+#include <ATen/core/Tensor.h>
 #include <torch/nn/modules/linear.h>
 
 namespace attn {
 
-/// x · Wᵀ + b as Python's Linear computes it. `torch::nn::Linear::forward` multiplies first and
-/// adds then for 3-D inputs, which differs in the last bits.
-inline at::Tensor project(const torch::nn::Linear& map, const at::Tensor& x) {
-  return at::linear(x, map->weight, map->bias);
-}
+/// x · Wᵀ + b as Python's Linear computes it; `torch::nn::Linear::forward` multiplies first and adds
+/// then for 3-D inputs, which differs in the last bits. Where no gradient is recorded and the default
+/// backend need not have Python's bits, by oneDNN if that is faster on this CPU: `projection_kernel`.
+at::Tensor project(const torch::nn::Linear& map, const at::Tensor& x);
 
 }  // namespace attn

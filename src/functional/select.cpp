@@ -1,10 +1,13 @@
 #include "functional/select.h"
 
-#include <c10/util/Exception.h>
+#include <ATen/cpu/Utils.h>
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
+#include "backend/fused/forward.h"
+#include "backend/libtorch.h"
 #include "backend/reference.h"
 
 namespace attn {
@@ -18,10 +21,28 @@ struct Entry {
 
 /// In the order in which `kAuto` asks them. The reference comes last and takes everything.
 constexpr std::array kEntries = {
+    Entry{Backend::kFused, fused_refusal, fused_attention},
+    Entry{Backend::kLibTorch, libtorch_refusal, libtorch_attention},
     Entry{Backend::kReference,
           [](const AttentionCall&) -> std::optional<std::string> { return std::nullopt; },
           reference_attention},
 };
+
+/// LibTorch multiplies bfloat16 on a CPU's AMX tiles, which the fused kernel does not use. Not
+/// measured: there was no such CPU to measure on.
+bool libtorch_has_amx(const AttentionCall& call) {
+  static const bool amx = at::cpu::is_amx_tile_supported();
+  return amx && call.query.is_cpu() && call.query.scalar_type() == at::kBFloat16 &&
+         !libtorch_refusal(call);
+}
+
+/// The fastest entry that takes the call.
+const Entry& best_entry(const AttentionCall& call) {
+  const bool skip_fused = libtorch_has_amx(call);
+  return *std::find_if(kEntries.begin(), kEntries.end(), [&](const Entry& e) {
+    return !(skip_fused && e.backend == Backend::kFused) && !e.why_not(call);
+  });
+}
 
 const Entry* find_entry(Backend backend) {
   const auto* entry = std::find_if(kEntries.begin(), kEntries.end(),
@@ -46,14 +67,10 @@ std::vector<Backend> available_backends() {
 
 AttentionResult run(const AttentionCall& call, Backend requested) {
   const Backend backend = requested == Backend::kAuto ? default_backend() : requested;
-  if (backend == Backend::kAuto) {
-    const auto* entry = std::find_if(kEntries.begin(), kEntries.end(),
-                                     [&](const Entry& e) { return !e.why_not(call); });
-    return entry->run(call);
+  if (backend == Backend::kAuto) return best_entry(call).run(call);
+  if (std::optional<std::string> reason = refusal(backend, call)) {
+    throw BackendError(backend, *std::move(reason));
   }
-  const std::optional<std::string> reason = refusal(backend, call);
-  TORCH_CHECK(!reason, "[attention] backend: ", backend,
-              " cannot take this call: ", reason.value_or(""));
   return find_entry(backend)->run(call);
 }
 

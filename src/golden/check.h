@@ -13,7 +13,8 @@ enum class Verdict {
   kDisagrees,
   /// The file was made from another declaration than that of cases.json.
   kStale,
-  /// Not comparable on this machine; `Row::reason` says why.
+  /// The backend does not take the case or has no part in it, or it is not comparable on this
+  /// machine; `Row::reason` says why.
   kSkipped,
   /// The file, or a weight file that it names, cannot be read.
   kUnreadable,
@@ -41,9 +42,9 @@ struct Row {
 };
 
 struct CheckOptions {
-  /// Demand Python's bits, as the reference backend has them on the machine that made the files.
+  /// Demand Python's bits, which the reference backend alone has, on the machine that made the files.
   bool exact = false;
-  /// Empty: all of this build.
+  /// Empty: all of this build, or the reference alone where bits are demanded.
   std::vector<Backend> backends;
   /// The cases of cases.json; a golden of another declaration is stale. Empty: none is.
   std::vector<Case> declared;

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/bf16-inl.h"
+#include "kernel/decode-inl.h"
 #include "kernel/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,28 +66,65 @@ void run_task(const Problem& p, int64_t task, void* workspace) {
   }
 }
 
-Plan plan(const Problem& p) {
-  return p.element == Element::kFloat64 ? plan_of<SumTypeMath<double>>(p)
-                                        : plan_of<SumTypeMath<float>>(p);
+/// Calls body(T(), E()) for the problem's type of the sums T and of the elements E.
+template <class Body>
+HWY_INLINE auto with_types(const Problem& p, Body body) {
+  switch (p.element) {
+    case Element::kFloat64:
+      return body(double(), double());
+    case Element::kBFloat16:
+      return body(float(), BFloat16());
+    case Element::kFloat16:
+      return body(float(), Float16());
+    default:
+      return body(float(), float());
+  }
 }
 
-void run(const Problem& p, int64_t task, void* workspace, void*) {
-  p.element == Element::kFloat64 ? run_task<SumTypeMath<double>>(p, task, workspace)
-                                 : run_task<SumTypeMath<float>>(p, task, workspace);
+template <class T, class E>
+HWY_NOINLINE void decode_task(const Problem& p, int64_t task, void* workspace, void* partials) {
+  const int64_t chunks = Decoder<T, E>::chunks(p);
+  const int64_t head = task / chunks;
+  Space space(workspace);
+  Decoder<T, E> decoder(p, head / p.key_heads, head % p.key_heads, space);
+  decoder.run(task % chunks, decoder.partials_of(head, partials));
+}
+
+template <class T, class E>
+HWY_NOINLINE void decode_merge(const Problem& p, int64_t head, void* workspace, void* partials) {
+  Space space(workspace);
+  Decoder<T, E> decoder(p, head / p.key_heads, head % p.key_heads, space);
+  decoder.merge(decoder.partials_of(head, partials));
+}
+
+Plan plan(const Problem& p) {
+  return with_types(p, [&]<class T, class E>(T, E) {
+    return suits_decoding(p) ? Decoder<T, E>::plan(p) : plan_of<SumTypeMath<T>>(p);
+  });
+}
+
+void run(const Problem& p, int64_t task, void* workspace, void* partials) {
+  with_types(p, [&]<class T, class E>(T, E) {
+    suits_decoding(p) ? decode_task<T, E>(p, task, workspace, partials)
+                      : run_task<SumTypeMath<T>>(p, task, workspace);
+  });
+}
+
+void merge(const Problem& p, int64_t merge, void* workspace, void* partials) {
+  with_types(p, [&]<class T, class E>(T, E) { decode_merge<T, E>(p, merge, workspace, partials); });
 }
 
 #if HWY_TARGET == HWY_AVX3
 Plan plan_bf16(const Problem& p) {
-  return p.element == Element::kBFloat16 ? plan_of<BFloat16Math>(p) : plan(p);
+  return p.element == Element::kBFloat16 && !suits_decoding(p) ? plan_of<BFloat16Math>(p) : plan(p);
 }
 
 void run_bf16(const Problem& p, int64_t task, void* workspace, void* partials) {
-  p.element == Element::kBFloat16 ? run_task<BFloat16Math>(p, task, workspace)
-                                  : run(p, task, workspace, partials);
+  p.element == Element::kBFloat16 && !suits_decoding(p)
+      ? run_task<BFloat16Math>(p, task, workspace)
+      : run(p, task, workspace, partials);
 }
 #endif
-
-void merge(const Problem&, int64_t, void*, const void*) {}
 
 }  // namespace attn::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

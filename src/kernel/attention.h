@@ -97,7 +97,7 @@ struct Kernel {
   std::string_view name;
   Plan (*plan)(const Problem&);
   void (*run)(const Problem&, int64_t task, void* workspace, void* partials);
-  void (*merge)(const Problem&, int64_t merge, void* workspace, const void* partials);
+  void (*merge)(const Problem&, int64_t merge, void* workspace, void* partials);
 };
 
 /// The kernels that this CPU runs, the fastest first.

@@ -43,6 +43,13 @@ class RowBias {
     }
   }
 
+  /// The bias of the keys [key, key + n) for one query.
+  template <class T>
+  void load(int64_t query, int64_t key, int64_t n, T* to) const {
+    load_rows(element_, at(first_, query * view_.row + key * view_.column), view_.row,
+              view_.column, 1, n, to, n);
+  }
+
   /// Adds the bias of the keys [key, key + n) to the logits and raises `top` to the largest logit of
   /// each lane. A bias of −∞ blocks its key, whatever the logit was.
   template <int NV, class T>

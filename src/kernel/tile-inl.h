@@ -16,6 +16,7 @@
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
+#include "kernel/squash-inl.h"
 #include "kernel/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,9 +47,8 @@ struct SumTypeMath {
   HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
                                       T* HWY_RESTRICT rows, T* HWY_RESTRICT tile) {
     const T scale = static_cast<T>(p.scale);
-    // Rows whose distance is a multiple of 1 KiB share few sets of the L1 cache.
-    const bool aliased = p.query.row % (1024 / sizeof(T)) == 0 && queries > 8;
-    if (size_of(p.element) == sizeof(T) && p.query.column == 1 && !aliased) {
+    if (size_of(p.element) == sizeof(T) && p.query.column == 1 &&
+        !rows_collide<T>(queries, p.query.row)) {
       rows_to_tile<NV, false>(static_cast<const T*>(from), p.query.row, queries, p.head_dim, scale,
                               tile);
       return;
@@ -259,7 +259,7 @@ class QueryTiles {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
     Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
                               range.n, tile.query_tile, logits_);
-    if (p_.squash != Squash::kNone) squash(range.n);
+    if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
     if (masks_.any()) {
       if (bias_.any()) {
@@ -273,17 +273,6 @@ class QueryTiles {
       bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, top);
     } else {
       raise_top<NV>(logits_, range.n, top);
-    }
-  }
-
-  HWY_NOINLINE void squash(int64_t n) {
-    const Tag<T> d;
-    const Vec<T> limit = hn::Set(d, static_cast<T>(p_.squash_limit));
-    const Vec<T> inner =
-        hn::Set(d, p_.squash == Squash::kSoftcap ? static_cast<T>(1.0 / p_.squash_limit) : T(1));
-    for (int64_t i = 0; i < n * kWidth; i += kLanes<T>) {
-      const Vec<T> u = hn::Mul(inner, hn::Load(d, logits_ + i));
-      hn::Store(hn::Mul(limit, tanh<T>(d, u)), d, logits_ + i);
     }
   }
 
@@ -325,7 +314,7 @@ class QueryTiles {
     if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
     const int64_t first_row = b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
-    if (size_of(p_.element) == sizeof(T) && p_.output_row % (1024 / sizeof(T)) != 0) {
+    if (size_of(p_.element) == sizeof(T) && !rows_collide<T>(tile.queries, p_.output_row)) {
       tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, reinterpret_cast<T*>(output), p_.output_row);
     } else {
       tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);

@@ -9,10 +9,21 @@
 
 #include <algorithm>
 
+#include "kernel/attention.h"
 #include "kernel/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
+
+/// Whether so many rows, `stride` numbers apart, would evict each other from an L1 cache of 64 sets and
+/// 8 ways: rows a multiple of a large power of two apart share few sets.
+template <class T>
+HWY_INLINE bool rows_collide(int64_t rows, int64_t stride) {
+  const int64_t sets = 64;
+  const int64_t distance = stride * static_cast<int64_t>(sizeof(T)) | sets * kAlignment;
+  const int64_t power = distance & -distance;  // the largest power of two that divides it
+  return rows > 8 * std::min(sets, sets * kAlignment / power);
+}
 
 /// A vector whose block b holds the numbers at `from` of row + b · kBlock; rows after `last` repeat it.
 template <class D, class T>

@@ -25,7 +25,7 @@ class TheCommand(unittest.TestCase):
     def test_help_names_every_command(self):
         result = attn("--help")
         self.assertEqual(result.returncode, 0)
-        for word in ("check", "info", "Exit codes"):
+        for word in ("bench", "check", "info", "Exit codes"):
             self.assertIn(word, result.stdout)
 
     def test_wrong_usage_is_2(self):
@@ -33,18 +33,35 @@ class TheCommand(unittest.TestCase):
         self.refused(attn("chek"), 2, 'unknown command "chek"')
         self.refused(attn("check"), 2, "path is required")
         self.refused(attn("check", ONE, "--backend", "cuda"), 2, "cuda")
+        self.refused(attn("bench", "--rows", "("), 2, "rows")
+        self.refused(attn("bench", "--threads", "0"), 2, "threads")
 
     def test_bad_input_is_3(self):
         self.refused(attn("check", "/nowhere"), 3, "expected a golden file")
         self.refused(attn("check", GOLDEN / "cases.json"), 3, "expected a golden file")
         with tempfile.TemporaryDirectory() as folder:
             self.refused(attn("check", folder), 3, "expected a golden file or a folder")
+        self.refused(attn("bench", "--rows", "no such row"), 3, "expected an expression that matches a row")
 
     def test_agreement_is_0_and_json_holds_it(self):
         result = attn("check", ONE, "--json", "--cases", GOLDEN / "cases.json")
         self.assertEqual(result.returncode, 0, result)
-        (row,) = json.loads(result.stdout)
-        self.assertEqual((row["verdict"], row["backend"]), ("agrees", "reference"))
+        rows = json.loads(result.stdout)
+        backends = json.loads(attn("info", "--json").stdout)["backends"]
+        self.assertEqual([row["backend"] for row in rows], backends)
+        self.assertEqual({row["verdict"] for row in rows}, {"agrees"})
+
+    def test_a_backend_that_refuses_is_skipped_with_its_reason(self):
+        masked = GOLDEN / "data" / "xavier_row_fully_masked.safetensors"
+        result = attn("check", masked, "--backend", "libtorch")
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("skipped: it removes blocked keys", result.stdout)
+        self.assertIn("0 of 1 agree within their bounds, 1 skipped", result.stdout)
+
+    def test_only_the_reference_is_asked_for_bits(self):
+        self.refused(attn("check", ONE, "--exact", "--backend", "libtorch"), 2, "--backend reference")
+        result = attn("check", ONE, "--exact", "--json")
+        self.assertEqual([row["backend"] for row in json.loads(result.stdout)], ["reference"])
 
     def test_disagreement_and_stale_files_are_1(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +77,29 @@ class TheCommand(unittest.TestCase):
         with open("/dev/full", "w") as full:
             code = subprocess.run([ATTN, "check", ONE], stdout=full, stderr=subprocess.PIPE).returncode
         self.assertEqual(code, 3)
+
+    def test_info_says_which_backend_takes_what_and_why_not(self):
+        result = attn("info")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"(?m)^projections +(oneDNN|LibTorch's linear) \(")
+        self.assertRegex(result.stdout, r"(?m)^softcap .*\bno\b.* libtorch: it has no softcap$")
+        takes = json.loads(attn("info", "--json").stdout)["takes"]
+        self.assertEqual(takes["plain"]["libtorch"], "yes")
+        self.assertEqual(takes["softcap"]["libtorch"], "no: it has no softcap")
+        self.assertEqual({row["reference"] for row in takes.values()}, {"yes"})
+
+    def test_bench_measures_the_rows_that_were_asked_for(self):
+        result = attn("bench", "--rows", "small/fp32 T(8|16) ", "--seconds", "0.01", "--json")
+        self.assertEqual(result.returncode, 0, result)
+        facts = json.loads(result.stdout)
+        self.assertEqual([row["name"] for row in facts["rows"]], ["fp32 T8 D64", "fp32 T16 D64"])
+        self.assertEqual(facts["threads"], 1)
+        self.assertGreater(facts["peak_float32"], 0)
+        for row in facts["rows"]:
+            for who in ("attn_seconds", "sdpa_seconds", "eager_seconds"):
+                self.assertGreater(row[who], 0)
+        table = attn("bench", "--rows", "other/.*clip", "--seconds", "0")
+        self.assertRegex(table.stdout, r"other/fp32 T512 D64 logit clip +[0-9.]+ +– +[0-9.]+ ")
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})

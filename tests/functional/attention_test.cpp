@@ -165,10 +165,13 @@ TEST_F(AttentionTest, TakesThreeDimensionsAsNoBatch) {
 }
 
 TEST_F(AttentionTest, GivesNothingThatWasNotAskedFor) {
-  const AttentionResult result = attention(query, key, value);
-  EXPECT_FALSE(result.weights.defined());
-  EXPECT_FALSE(result.logsumexp.defined());
-  EXPECT_EQ(result.backend, Backend::kReference);
+  for (const Backend backend : available_backends()) {
+    const auto options = AttentionOptions().backend(backend);
+    const AttentionResult result = attention(query, key, value, options);
+    EXPECT_FALSE(result.weights.defined());
+    EXPECT_FALSE(result.logsumexp.defined());
+    EXPECT_EQ(result.backend, backend);
+  }
 }
 
 TEST_F(AttentionTest, GivesZerosWithoutKeysAndNothingWithoutQueries) {

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <attn/functional.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,11 +20,12 @@ using attn::testing::error_of;
 
 Case first_case() { return read_cases(std::string(ATTN_GOLDEN) + "/cases.json").front(); }
 
-Golden first_golden() {
-  const std::string name = first_case().name;
+Golden golden_of(const std::string& name) {
   return read_golden_file(std::string(ATTN_GOLDEN) + "/data/" + name + ".safetensors")
       .goldens.front();
 }
+
+Golden first_golden() { return golden_of(first_case().name); }
 
 TEST(Formula, GivesTheBitsThatPythonPins) {
   // tests/python/test_export.py pins the same numbers.
@@ -120,6 +122,33 @@ TEST(CheckGolden, IsStaleWhenAnyFieldOfTheDeclarationDiffers) {
   EXPECT_EQ(check_golden(first_golden(), options).front().verdict, Verdict::kStale);
 }
 
+TEST(CheckGolden, SkipsABackendThatRefusesTheCaseWithItsReason) {
+  CheckOptions options;
+  options.backends = {Backend::kLibTorch, Backend::kReference};
+  const std::vector<Row> rows = check_golden(golden_of("xavier_row_fully_masked"), options);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].verdict, Verdict::kSkipped);
+  EXPECT_NE(rows[0].reason.find("masked_score"), std::string::npos) << rows[0].reason;
+  EXPECT_EQ(rows[1].verdict, Verdict::kAgrees);
+}
+
+TEST(CheckGolden, CreditsNoBackendWithLogitsThatItDoesNotCompute) {
+  CheckOptions options;
+  options.backends = {Backend::kLibTorch};
+  EXPECT_EQ(check_golden(golden_of("score_plain"), options).front().verdict, Verdict::kSkipped);
+}
+
+TEST(CheckGolden, RunsEveryBackendUnlessBitsAreDemanded) {
+  std::vector<Backend> ran;
+  for (const Row& row : check_golden(first_golden())) ran.push_back(row.backend);
+  EXPECT_EQ(ran, available_backends());
+  CheckOptions options;
+  options.exact = true;
+  const std::vector<Row> rows = check_golden(first_golden(), options);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].backend, Backend::kReference);
+}
+
 TEST(CheckPath, MakesARowOfWhatCannotBeReadInAFolder) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(::testing::TempDir()) / "attn_check_path";
@@ -128,7 +157,9 @@ TEST(CheckPath, MakesARowOfWhatCannotBeReadInAFolder) {
   fs::copy_file(fs::path(ATTN_GOLDEN) / "data" / name, folder / name,
                 fs::copy_options::overwrite_existing);
   std::ofstream(folder / "a_broken.safetensors") << "PK\3\4 nothing of the kind";
-  const std::vector<Row> rows = check_path(folder.string());
+  CheckOptions options;
+  options.backends = {Backend::kReference};
+  const std::vector<Row> rows = check_path(folder.string(), options);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].verdict, Verdict::kUnreadable);
   EXPECT_NE(rows[0].reason.find("expected a golden file (safetensors)"), std::string::npos);

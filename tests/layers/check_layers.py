@@ -1,6 +1,6 @@
-"""Arrows go down only: checks every #include of include/ and src/ against the floor plan below.
+"""Arrows go down only: checks every #include of include/, src/ and bench/ against the floor plan below.
 
-    modules -> functional -> backend -> kernel      weights beside them; golden and cli on top
+    modules -> functional -> backend -> kernel      weights beside them; golden, bench and cli on top
 
 Prints each line that breaks it. --self-test: checks that planted wrong includes are found, and right ones are not.
 """
@@ -27,7 +27,9 @@ ALLOWED = {
     "src/weights": ["weights/", "attn/weights.h", "attn/export.h", *TORCH],
     "src/weights/formats": ["weights/formats/", "nlohmann/"],
     "src/golden": ["golden/", "weights/", "attn/", "nlohmann/", *TORCH],
-    "src/cli": ["cli/", "golden/", "weights/formats/", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
+    "src/bench": ["bench/", "attn/", *TORCH],
+    "src/cli": ["cli/", "bench/", "golden/", "weights/formats/", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
+    "bench": ["bench/", "benchmark/", "attn/", *TORCH],
 }
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
@@ -66,6 +68,8 @@ def self_test():
         ("src/weights/formats/zip.cpp", '#include "weights/read.h"'),
         ("src/golden/run.cpp", '#include "modules/checks.h"'),
         ("src/cli/main.cpp", '#include "backend/reference.h"'),
+        ("src/bench/contest.cpp", '#include "backend/reference.h"'),
+        ("bench/attn_benchmark.cpp", '#include "functional/select.h"'),
         ("include/attn/weights.h", "#include <nlohmann/json.hpp>"),
         ("include/attn/weights.h", '#include "weights/read.h"'),
         ("include/attn/modules/causal_multihead_attention.h", "#include <fmt/format.h>"),
@@ -78,6 +82,7 @@ def self_test():
         ("src/weights/formats/zip.cpp", "#include <vector>"),
         ("src/modules/checks.cpp", "#include <c10/util/Exception.h>"),
         ("src/cli/main.cpp", "#include <fmt/format.h>"),
+        ("bench/attn_benchmark.cpp", '#include "bench/rows.h"'),
         ("src/kernel/exp.h", "// #include <ATen/core/Tensor.h> is what a kernel must not do"),
     ]
     missed = [f"not found: {file}: {line}" for file, line in wrong if not list(offences(file, line))]
@@ -85,7 +90,7 @@ def self_test():
 
 
 def check_tree():
-    files = [path for top in ("include", "src") for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".cpp")]
+    files = [path for top in ("include", "src", "bench") for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".cpp")]
     found = [line for path in files for line in offences(path.relative_to(ROOT).as_posix(), path.read_text())]
     print(f"{len(files)} files, {len(found)} includes against the floor plan")
     return found

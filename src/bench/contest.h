@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <attn/backend.h>
+
+#include <functional>
+#include <optional>
+
+#include "bench/rows.h"
+
+namespace attn::bench {
+
+using Call = std::function<at::Tensor()>;
+
+/// A row's problem on one set of tensors, solved in up to three ways.
+struct Contest {
+  Call attn;
+  /// `at::scaled_dot_product_attention`, between `at::linear` in a layer; empty where it cannot
+  /// express the row.
+  Call sdpa;
+  /// Matmul, softmax, matmul; empty for layers.
+  Call eager;
+  /// The backend that `attn` runs on; a layer does not tell.
+  std::optional<Backend> backend;
+};
+
+/// Draws the row's tensors, the same ones at every call. To be called and run under
+/// `c10::InferenceMode`.
+Contest make_contest(const Row& row);
+
+}  // namespace attn::bench

@@ -1,0 +1,32 @@
+// C·tanh(u) and C·tanh(u / C) of scaled logits.
+
+#if defined(ATTN_KERNEL_SQUASH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_SQUASH_INL_H_
+#undef ATTN_KERNEL_SQUASH_INL_H_
+#else
+#define ATTN_KERNEL_SQUASH_INL_H_
+#endif
+
+#include "kernel/attention.h"
+#include "kernel/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernel::HWY_NAMESPACE {
+
+/// n is a multiple of the lanes.
+template <class T>
+HWY_NOINLINE void squash(const Problem& p, int64_t n, T* HWY_RESTRICT logits) {
+  const Tag<T> d;
+  const Vec<T> limit = hn::Set(d, static_cast<T>(p.squash_limit));
+  const Vec<T> inner =
+      hn::Set(d, p.squash == Squash::kSoftcap ? static_cast<T>(1.0 / p.squash_limit) : T(1));
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    const Vec<T> u = hn::Mul(inner, hn::Load(d, logits + i));
+    hn::Store(hn::Mul(limit, tanh<T>(d, u)), d, logits + i);
+  }
+}
+
+}  // namespace attn::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTN_KERNEL_SQUASH_INL_H_
