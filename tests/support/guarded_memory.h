@@ -20,11 +20,12 @@ inline constexpr bool kAddressSanitizer = false;
 
 /// Memory of so many bytes and not one more: reading or writing past its end stops the program.
 /// AddressSanitizer watches the heap for that; elsewhere the memory ends where a page without
-/// access begins. `bytes` is a multiple of the alignment that its user needs.
+/// access begins, or before, by what the alignment takes.
 class GuardedMemory {
  public:
-  explicit GuardedMemory(int64_t bytes) : memory_(allocate(bytes)) {
-    data_ = memory_.get() + (memory_.get_deleter().bytes - bytes - memory_.get_deleter().guard);
+  explicit GuardedMemory(int64_t bytes, int64_t alignment = 1) : memory_(allocate(bytes)) {
+    const Free& all = memory_.get_deleter();
+    data_ = memory_.get() + (all.bytes - all.guard - bytes) / alignment * alignment;
     std::memset(data_, 0xFF, static_cast<size_t>(bytes));  // NaN, whatever the element
   }
 

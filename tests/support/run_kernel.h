@@ -38,7 +38,7 @@ inline void run_steps(int64_t n, int64_t workspace_bytes, const RunOptions& opti
                       const std::function<void(int64_t, void*)>& step) {
   std::atomic<int64_t> next = 0;
   const auto work = [&] {
-    const GuardedMemory workspace(workspace_bytes);
+    const GuardedMemory workspace(workspace_bytes, kernel::kAlignment);
     for (int64_t i = next++; i < n; i = next++) {
       step(options.reversed ? n - 1 - i : i, workspace.data());
     }
@@ -53,9 +53,7 @@ inline void run_steps(int64_t n, int64_t workspace_bytes, const RunOptions& opti
 inline void run_in_place(const kernel::Kernel& kernel, const kernel::Problem& p,
                          const RunOptions& options = {}) {
   const kernel::Plan plan = kernel.plan(p);
-  ASSERT_EQ(plan.workspace_bytes % kernel::kAlignment, 0);
-  ASSERT_EQ(plan.partials_bytes % kernel::kAlignment, 0);
-  const GuardedMemory partials(plan.partials_bytes);
+  const GuardedMemory partials(plan.partials_bytes, kernel::kAlignment);
   run_steps(plan.tasks, plan.workspace_bytes, options,
             [&](int64_t i, void* workspace) { kernel.run(p, i, workspace, partials.data()); });
   run_steps(plan.merges, plan.workspace_bytes, options,
