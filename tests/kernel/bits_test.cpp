@@ -136,12 +136,10 @@ TEST(KernelBits, DoNotDependOnHowRowsLieInMemory) {  // C11
     const auto moved = [&](const View& view, const testing::Extent& extent, Element element) {
       const View rows = random.chance(0.5) ? testing::strides_of(extent, {0, 2, 1, 3})
                                            : testing::strides_of(extent, {2, 1, 0, 3});
-      return owned.tensor(extent, rows, element,
-                          [&](int64_t b, int64_t h, int64_t r, int64_t c) {
-                            return testing::read(
-                                element, view.data,
-                                b * view.batch + h * view.head + r * view.row + c * view.column);
-                          });
+      return owned.tensor(extent, rows, element, [&](int64_t b, int64_t h, int64_t r, int64_t c) {
+        return testing::read(element, view.data,
+                             b * view.batch + h * view.head + r * view.row + c * view.column);
+      });
     };
     other.query = moved(other.query, owned.query_extent(), other.element);
     other.key = moved(other.key, owned.key_extent(), other.element);

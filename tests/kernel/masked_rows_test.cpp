@@ -21,6 +21,7 @@ using testing::OwnedProblem;
 using testing::Random;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLowest = std::numeric_limits<float>::lowest();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Blocking {
@@ -114,7 +115,7 @@ TEST(KernelMaskedRows, AreZeroOrNaNAsAsked) {
 
 TEST(KernelMaskedRows, AreThePlainMeanOfAllValuesWithAFiniteMaskedScore) {
   // The documents' −1e9 and −1e20/√E, the lowest float32 as other code has it, and one that counts.
-  for (const double masked_score : {-1e9, -1e20 / 16.0, -3.4028234663852886e38, -2.0}) {
+  for (const double masked_score : {-1e9, -1e20 / 16.0, kLowest, -2.0}) {
     for_every_blocking(in_first_rows, [=](OwnedProblem& owned, const Blocking& blocking) {
       if (blocking.is_bias) return;  // −∞, whatever the masked score
       owned.problem.masked_score = masked_score;
@@ -133,9 +134,9 @@ TEST(KernelMaskedRows, AreThePlainMeanOfAllValuesWithAFiniteMaskedScore) {
 TEST(KernelMaskedRows, OfCausalityFollowTheMaskedScore) {
   Random random(7);
   for (const Element element : testing::kElements) {
-    for (const double masked_score : {-kInfinity, -1e9, -3.4028234663852886e38}) {
+    for (const double masked_score : {-kInfinity, -1e9, -1e20 / 16.0, kLowest}) {
       for (const int64_t offset : {-3, -40, -1000}) {  // some rows, all, and more than all
-        OwnedProblem owned({1, 2, 2, 40, 150, 8, 9}, element, random);
+        OwnedProblem owned({1, 2, 2, 40, 300, 8, 9}, element, random);
         testing::set_causal(owned, offset);
         owned.problem.masked_score = masked_score;
         testing::expect_all_accurate(owned.problem);

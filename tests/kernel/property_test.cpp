@@ -93,7 +93,7 @@ OwnedProblem random_problem(Random& random) {
 
 TEST(KernelProperty, RandomProblemsAreComputedByEveryKernel) {
   const uint64_t first = from_environment("ATTN_TEST_SEED", 1);
-  const uint64_t cases = from_environment("ATTN_TEST_CASES", 2'000);
+  const uint64_t cases = from_environment("ATTN_TEST_CASES", 4'000);
   for (uint64_t seed = first; seed < first + cases && !HasFailure(); ++seed) {
     SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
     Random random(seed);

@@ -37,12 +37,12 @@ inline double relative_bound(kernel::Element element) {
 
 /// The part of the bound that the sums account for, in their type. It grows with the logits: by the
 /// scale, and by a clip, which multiplies a tanh that is off by as much as a logit. Weights of masked
-/// keys that count are equal, so that sums of up to 128 of them err to one side, by 2^-25 each time.
+/// keys that count are equal, so that sums of up to 128 of them may err to one side, by 2^-24 each time.
 inline double sum_bound(const kernel::Problem& p) {
   const bool is_double = p.element == kernel::Element::kFloat64;
   double size = std::max(1.0, p.scale * std::sqrt(static_cast<double>(p.head_dim)));
   if (p.squash == kernel::Squash::kClip) size *= std::max(1.0, p.squash_limit);
-  const double one_sided = p.masked_score > -100.0 ? 128.0 * (is_double ? 0x1p-54 : 0x1p-25) : 0.0;
+  const double one_sided = p.masked_score > -100.0 ? 128.0 * (is_double ? 0x1p-53 : 0x1p-24) : 0.0;
   return size * (is_double ? 1e-14 : 1e-6) + one_sided;
 }
 

@@ -15,8 +15,10 @@ namespace attn::testing {
 inline Draw random_openness(Random& random) {
   const uint64_t salt = static_cast<uint64_t>(random.below(int64_t{1} << 62));
   return [&random, salt](int64_t b, int64_t h, int64_t query, int64_t key) {
-    Random region(salt + static_cast<uint64_t>(((b * 7 + h) * 31 + query / 20) * 31 + key / 40));
-    const int64_t kind = region.below(4);
+    // The golden ratio's digits, for their upper bits scatter.
+    const uint64_t region =
+        salt + static_cast<uint64_t>(((b * 7 + h) * 31 + query / 20) * 31 + key / 40);
+    const uint64_t kind = region * 0x9E3779B97F4A7C15 >> 62;
     return kind == 0 || (kind > 1 && random.chance(0.6)) ? 1.0 : 0.0;
   };
 }
