@@ -27,7 +27,7 @@ TEST(KernelMemory, NoBatchesHeadsOrQueriesAreNoWork) {  // C15
   for (const Element element : testing::kElements) {
     for (const testing::Sizes& sizes :
          {testing::Sizes{0, 2, 1, 5, 7, 4, 4}, testing::Sizes{2, 0, 1, 5, 7, 4, 4},
-          testing::Sizes{2, 2, 1, 0, 7, 4, 4}}) {
+          testing::Sizes{2, 0, 0, 5, 7, 4, 4}, testing::Sizes{2, 2, 1, 0, 7, 4, 4}}) {
       OwnedProblem owned(sizes, element, random);
       for (const bool causal : {false, true}) {
         owned.problem.causal = causal;

@@ -2,6 +2,7 @@
 
 #include <kernel/attention.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,10 +20,12 @@ struct PlainAnswer {
   /// √Σ(weight·value)², [B, H, L, Dv]: the output's size if its terms had random signs. What errors
   /// are relative to, where the terms of a few outputs happen to cancel.
   std::vector<double> spread;
+  double largest_dot = 0.0;  ///< |scale · query · key|
 };
 
-/// Attention by plain loops in float64, sharing no code with the kernel: what all of its targets are
-/// held against. A blocked key without weight adds nothing, not even 0 · NaN.
+/// Attention by plain loops over float64 numbers, with sums in long double, sharing no code with the
+/// kernel: what all of its targets are held against. A blocked key without weight adds nothing, not
+/// even 0 · NaN.
 class PlainProblem {
  public:
   explicit PlainProblem(const kernel::Problem& problem) : p_(problem) {}
@@ -68,12 +71,13 @@ class PlainProblem {
            (p_.block.data != nullptr && byte(p_.block) != 0);
   }
 
-  double logit(double bias, int64_t i, int64_t j) const {
-    double u = 0.0;
+  double logit(double bias, int64_t i, int64_t j) {
+    long double dot = 0.0;
     for (int64_t x = 0; x < p_.head_dim; ++x) {
-      u += query_[i * p_.head_dim + x] * key_[j * p_.head_dim + x];
+      dot += static_cast<long double>(query_[i * p_.head_dim + x]) * key_[j * p_.head_dim + x];
     }
-    u *= p_.scale;
+    double u = static_cast<double>(dot * p_.scale);
+    answer_.largest_dot = std::max(answer_.largest_dot, std::abs(u));
     if (p_.squash == kernel::Squash::kClip) u = p_.squash_limit * std::tanh(u);
     if (p_.squash == kernel::Squash::kSoftcap) {
       u = p_.squash_limit * std::tanh(u / p_.squash_limit);
@@ -84,7 +88,8 @@ class PlainProblem {
   void solve_row(int64_t b, int64_t h, int64_t i) {
     std::vector<double> p(p_.keys);
     std::vector<bool> blocked(p_.keys);
-    double largest = -kInfinity, sum = 0.0;
+    double largest = -kInfinity;
+    long double sum = 0.0;
     for (int64_t j = 0; j < p_.keys; ++j) {
       const double bias = p_.bias.data == nullptr
                               ? 0.0
@@ -95,14 +100,16 @@ class PlainProblem {
       largest = std::max(largest, p[j]);
     }
     for (double& x : p) sum += x = x == -kInfinity ? 0.0 : std::exp(x - largest);
-    answer_.logsumexp.push_back(sum == 0.0 ? -kInfinity : largest + std::log(sum));
+    answer_.logsumexp.push_back(sum == 0.0 ? -kInfinity
+                                           : largest + std::log(static_cast<double>(sum)));
 
     const bool nan = p_.nan_when_fully_masked && p_.keys > 0;
     const double nothing = nan ? std::numeric_limits<double>::quiet_NaN() : 0.0;
-    std::vector<double> output(p_.value_dim, sum == 0.0 ? nothing : 0.0), squares(p_.value_dim);
+    std::vector<long double> output(p_.value_dim, sum == 0.0 ? nothing : 0.0);
+    std::vector<double> squares(p_.value_dim);
     for (int64_t j = 0; j < p_.keys; ++j) {
       const bool absent = blocked[j] && p[j] == 0.0;
-      p[j] = sum == 0.0 ? nothing : p[j] / sum;
+      p[j] = sum == 0.0 ? nothing : static_cast<double>(p[j] / sum);
       for (int64_t x = 0; x < p_.value_dim && !absent; ++x) {
         const double term = p[j] * value_[j * p_.value_dim + x];
         output[x] += term;
