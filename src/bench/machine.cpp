@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <attn/backend.h>
 #include <torch/version.h>
 
 #include <fstream>
@@ -22,7 +23,7 @@ std::string cpu_name() {
 
 Machine this_machine() {
   return {.cpu = cpu_name(),
-          .simd = at::get_cpu_capability(),
+          .simd = simd_target(),
           .libtorch = TORCH_VERSION,
           .threads = at::get_num_threads(),
           .peak = measure_fma_peak()};

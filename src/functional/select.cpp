@@ -1,6 +1,6 @@
 #include "functional/select.h"
 
-#include <ATen/cpu/Utils.h>
+#include <ATen/native/CPUBlas.h>
 
 #include <algorithm>
 #include <array>
@@ -28,10 +28,10 @@ constexpr std::array kEntries = {
           reference_attention},
 };
 
-/// LibTorch multiplies bfloat16 on a CPU's AMX tiles, which the fused kernel does not use. Not
-/// measured: there was no such CPU to measure on.
+/// LibTorch multiplies bfloat16 on a CPU's AMX tiles, for which it packs the operands; the fused
+/// kernel does not use them. Not measured: there was no such CPU to measure on.
 bool libtorch_has_amx(const AttentionCall& call) {
-  static const bool amx = at::cpu::is_amx_tile_supported();
+  static const bool amx = at::native::cpublas::could_pack(at::kBFloat16);
   return amx && call.query.is_cpu() && call.query.scalar_type() == at::kBFloat16 &&
          !libtorch_refusal(call);
 }

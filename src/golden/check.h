@@ -35,6 +35,7 @@ struct Row {
   /// Every tensor has Python's bits.
   bool same_bits = false;
   Verdict verdict = Verdict::kAgrees;
+  /// Of another verdict than agreement, or what of the case could not be run.
   std::string reason;
   /// Best time of a forward, and that of eager Python; 0 where it was not measured.
   double seconds = 0.0;

@@ -70,8 +70,8 @@ Outputs Experiment::forward() {
   return subject_.forward(arguments_, mask_);
 }
 
-NamedTensors Experiment::run() {
-  const at::AutoGradMode gradients(case_.gradients);
+NamedTensors Experiment::run(bool gradients) {
+  const at::AutoGradMode mode(gradients);
   const Outputs outputs = forward();
   NamedTensors results = {{"output", outputs.output.detach()}};
   std::vector<at::Tensor> roots = {outputs.output};
@@ -79,7 +79,7 @@ NamedTensors Experiment::run() {
     results.emplace_back("weights", outputs.weights.detach());
     roots.push_back(outputs.weights);
   }
-  if (!case_.gradients) return results;
+  if (!gradients) return results;
 
   std::vector<at::Tensor> root_gradients;
   for (const at::Tensor& root : roots) {

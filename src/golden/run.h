@@ -14,8 +14,8 @@ class Experiment {
   /// prefix), else from the golden file, else from the formula.
   Experiment(const Golden& golden, const std::string& weights_path = "");
 
-  /// Forward and, where the case asks for it, backward: results under the names of the golden file.
-  NamedTensors run();
+  /// Forward and, with `gradients`, backward: results under the names of the golden file.
+  NamedTensors run(bool gradients);
 
   /// Best time of a forward without gradients, of at least `repeats`.
   double forward_seconds(int repeats);

@@ -26,7 +26,10 @@ struct CheckArguments {
 
 std::string verdict_text(const Row& row) {
   std::string text(golden::to_string(row.verdict));
-  if (row.verdict == Verdict::kAgrees) return text + (row.same_bits ? ", same bits" : "");
+  if (row.verdict == Verdict::kAgrees) {
+    if (row.same_bits) text += ", same bits";
+    return row.reason.empty() ? text : text + " (" + row.reason + ")";
+  }
   if (row.verdict != Verdict::kSkipped) {
     std::transform(text.begin(), text.end(), text.begin(), ::toupper);
   }

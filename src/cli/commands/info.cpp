@@ -32,6 +32,8 @@ Json facts(const std::vector<std::string>& backends) {
   return {{"attn", ATTN_VERSION},
           {"libtorch", TORCH_VERSION},
           {"cpu", at::get_cpu_capability()},
+          {"simd", answer_or_error(simd_target)},
+          {"simd targets", simd_targets()},
           {"threads", at::get_num_threads()},
           {"backends", backends},
           {"default backend", answer_or_error([] { return to_string(default_backend()); })},
