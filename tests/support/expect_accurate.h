@@ -36,15 +36,15 @@ inline double relative_bound(kernel::Element element) {
 }
 
 /// The part of the bound that the sums account for, in their type. It grows with logits beyond what
-/// N(0, 1) gives, and by a clip, which multiplies a tanh that is off by as much as a logit. Weights of
-/// masked keys that count, and of keys of stride 0, are equal, so that sums of up to 128 of them may err to one side, by 2^-24
-/// each time.
+/// N(0, 1) gives, and by a clip, which multiplies a tanh that is off by as much as a logit. Masked keys
+/// that count have equal weights, rows of stride 0 are equal; sums of up to 128 equal terms may err to
+/// one side, by 2^-24 each time.
 inline double sum_bound(const kernel::Problem& p, const PlainAnswer& plain) {
   const bool is_double = p.element == kernel::Element::kFloat64;
   double size = std::max(1.0, plain.largest_dot / 5.0);
   if (p.squash == kernel::Squash::kClip) size *= std::max(1.0, p.squash_limit);
-  const bool equal_weights = p.masked_score > -100.0 || p.key.row == 0;
-  const double one_sided = equal_weights ? 128.0 * (is_double ? 0x1p-53 : 0x1p-24) : 0.0;
+  const bool equal_terms = p.masked_score > -100.0 || p.key.row == 0 || p.value.row == 0;
+  const double one_sided = equal_terms ? 128.0 * (is_double ? 0x1p-53 : 0x1p-24) : 0.0;
   return size * (is_double ? 1e-14 : 1e-6) + one_sided;
 }
 
