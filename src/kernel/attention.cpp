@@ -98,6 +98,7 @@ HWY_NOINLINE void decode_merge(const Problem& p, int64_t head, void* workspace, 
 }
 
 Plan plan(const Problem& p) {
+  if (p.batches == 0 || p.heads == 0 || p.queries == 0) return {};
   return with_types(p, [&]<class T, class E>(T, E) {
     return suits_decoding(p) ? Decoder<T, E>::plan(p) : plan_of<SumTypeMath<T>>(p);
   });
@@ -116,7 +117,9 @@ void merge(const Problem& p, int64_t merge, void* workspace, void* partials) {
 
 #if HWY_TARGET == HWY_AVX3
 Plan plan_bf16(const Problem& p) {
-  return p.element == Element::kBFloat16 && !suits_decoding(p) ? plan_of<BFloat16Math>(p) : plan(p);
+  const bool empty = plan(p).tasks == 0;
+  if (empty || p.element != Element::kBFloat16 || suits_decoding(p)) return plan(p);
+  return plan_of<BFloat16Math>(p);
 }
 
 void run_bf16(const Problem& p, int64_t task, void* workspace, void* partials) {

@@ -78,7 +78,7 @@ struct Problem {
   void* weights = nullptr;    ///< [B, H, L, S], contiguous, in `element`; may be null
 };
 
-/// How a problem is cut into tasks. It depends on the shapes alone, so that the bits of the result
+/// How a problem is cut into tasks. It depends on shapes and strides alone, so that the bits of the result
 /// depend neither on the number of threads nor on batchmates.
 struct Plan {
   /// Independent of each other, the longest first.

@@ -8,6 +8,7 @@
 #define ATTN_KERNEL_BF16_INL_H_
 #endif
 
+#include <cmath>
 #include <cstring>
 
 #include "kernel/elements-inl.h"
@@ -33,7 +34,7 @@ HWY_INLINE __m512bh load_pairs(const BFloat16* pairs) {
   return reinterpret_cast<__m512bh>(_mm512_load_si512(pairs));
 }
 
-template <int kRowCount, int NV>
+template <int kRowCount, int NV, bool kScaled>
 HWY_INLINE void bf16_logits_of_rows(const BFloat16* HWY_RESTRICT keys, int64_t stride, int64_t n,
                                     const BFloat16* HWY_RESTRICT query_tile, int64_t pairs,
                                     float scale, float* HWY_RESTRICT logits) {
@@ -55,8 +56,8 @@ HWY_INLINE void bf16_logits_of_rows(const BFloat16* HWY_RESTRICT keys, int64_t s
     HWY_UNROLL(16)
     for (int r = 0; r < kRowCount; ++r) {
       for (int v = 0; v < NV; ++v) {
-        _mm512_store_ps(logits + (r * NV + v) * 16,
-                        _mm512_mul_ps(sum[r][v], _mm512_set1_ps(scale)));
+        if constexpr (!kScaled) sum[r][v] = _mm512_mul_ps(sum[r][v], _mm512_set1_ps(scale));
+        _mm512_store_ps(logits + (r * NV + v) * 16, sum[r][v]);
       }
     }
     keys += kRowCount * stride;
@@ -64,15 +65,16 @@ HWY_INLINE void bf16_logits_of_rows(const BFloat16* HWY_RESTRICT keys, int64_t s
     n -= kRowCount;
   }
   if constexpr (kRowCount > 1) {
-    bf16_logits_of_rows<kRowCount / 2, NV>(keys, stride, n, query_tile, pairs, scale, logits);
+    bf16_logits_of_rows<kRowCount / 2, NV, kScaled>(keys, stride, n, query_tile, pairs, scale, logits);
   }
 }
 
-template <int NV>
+/// The queries are scaled already, or the logits will be.
+template <int NV, bool kScaled>
 HWY_NOINLINE void bf16_logits(const BFloat16* keys, int64_t stride, int64_t n,
                               const BFloat16* query_tile, int64_t pairs, float scale,
                               float* logits) {
-  bf16_logits_of_rows<kRows<NV>, NV>(keys, stride, n, query_tile, pairs, scale, logits);
+  bf16_logits_of_rows<kRows<NV>, NV, kScaled>(keys, stride, n, query_tile, pairs, scale, logits);
 }
 
 template <int kRowCount, int NV>
@@ -142,7 +144,9 @@ struct BFloat16Math {
   template <int NV>
   HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
                                       float* HWY_RESTRICT rows, BFloat16* HWY_RESTRICT tile) {
-    copy_rows(p.query, from, queries, p.head_dim, reinterpret_cast<BFloat16*>(rows));
+    auto* copies = reinterpret_cast<BFloat16*>(rows);
+    copy_rows(p.query, from, queries, p.head_dim, copies);
+    if (scales_queries(p)) scale_row(static_cast<float>(p.scale), queries * even(p.head_dim), copies);
     const int64_t pairs = even(p.head_dim) / 2;
     rows_to_tile<NV, true>(rows, pairs, queries, pairs, 1.0f, reinterpret_cast<float*>(tile));
   }
@@ -178,8 +182,8 @@ struct BFloat16Math {
   template <int NV>
   HWY_INLINE static void logits(const Problem& p, const BFloat16* keys, int64_t stride, int64_t n,
                                 const BFloat16* query_tile, float* logits) {
-    bf16_logits<NV>(keys, stride, n, query_tile, even(p.head_dim) / 2, static_cast<float>(p.scale),
-                    logits);
+    const auto product = scales_queries(p) ? bf16_logits<NV, true> : bf16_logits<NV, false>;
+    product(keys, stride, n, query_tile, even(p.head_dim) / 2, static_cast<float>(p.scale), logits);
   }
 
   /// Turns logits into weights e^(logit − top) and adds them to `sum`; leaves pairs of rounded
@@ -189,17 +193,24 @@ struct BFloat16Math {
                                  Vec<float> (&sum)[NV]) {
     const Tag<float> d;
     const hn::RebindToUnsigned<Tag<float>> du;
+    Vec<float> odd_sum[NV];
+    for (int v = 0; v < NV; ++v) odd_sum[v] = hn::Zero(d);
+    if (n % 2 != 0) {  // the last pair is filled up with a key of no weight
+      const Vec<float> nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+      for (int v = 0; v < NV; ++v) hn::Store(nothing, d, logits + (n * NV + v) * 16);
+    }
     for (int64_t j = 0; j < n; j += 2) {
       for (int v = 0; v < NV; ++v) {
         const float* logit = logits + (j * NV + v) * 16;
         const Vec<float> even = exp(d, hn::Sub(hn::Load(d, logit), top[v]));
-        Vec<float> odd = hn::Zero(d);
-        if (j + 1 < n) odd = exp(d, hn::Sub(hn::Load(d, logit + NV * 16), top[v]));
-        sum[v] = hn::Add(sum[v], hn::Add(even, odd));
+        const Vec<float> odd = exp(d, hn::Sub(hn::Load(d, logit + NV * 16), top[v]));
+        sum[v] = hn::Add(sum[v], even);
+        odd_sum[v] = hn::Add(odd_sum[v], odd);
         hn::Store(rounded_pairs(even, odd), du,
                   reinterpret_cast<uint32_t*>(logits) + (j / 2 * NV + v) * 16);
       }
     }
+    for (int v = 0; v < NV; ++v) sum[v] = hn::Add(sum[v], odd_sum[v]);
   }
 
   template <int NV>
@@ -211,6 +222,21 @@ struct BFloat16Math {
   }
 
  private:
+  /// A power of two, 1/√D for D = 16, 64, 256, scales queries without rounding them.
+  static bool scales_queries(const Problem& p) {
+    int exponent;
+    return std::frexp(p.scale, &exponent) == 0.5 && exponent <= 1 && exponent > -16;
+  }
+
+  static void scale_row(float scale, int64_t n, BFloat16* HWY_RESTRICT row) {
+    const Tag<float> d;
+    int64_t i = 0;
+    for (; i + kLanes<float> <= n; i += kLanes<float>) {
+      store_as(d, hn::Mul(load_as(d, row + i), hn::Set(d, scale)), row + i);
+    }
+    for (; i < n; ++i) row[i] = hwy::BF16FromF32(to_float(row[i]) * scale);
+  }
+
   /// Copies rows whose columns may lie apart to rows of an even length, padded with zero.
   static void copy_rows(const View& view, const void* from, int64_t rows, int64_t columns,
                         BFloat16* HWY_RESTRICT to) {

@@ -35,14 +35,10 @@ constexpr int64_t kAhead = 48;
 constexpr int kDecodeRows = HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 4 : 2;
 
 /// Loads the first n < lanes elements and zeros.
-template <class T>
-HWY_INLINE Vec<T> load_first(Tag<T> d, const T* p, int64_t n) {
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
-}
-template <class Half>
-HWY_INLINE Vec<float> load_first(Tag<float> d, const Half* p, int64_t n) {
-  Half elements[kLanes<float>] = {};
-  std::memcpy(static_cast<void*>(elements), p, static_cast<size_t>(n) * sizeof(Half));
+template <class T, class E>
+HWY_INLINE Vec<T> load_first(Tag<T> d, const E* p, int64_t n) {
+  E elements[kLanes<T>] = {};
+  std::memcpy(static_cast<void*>(elements), p, static_cast<size_t>(n) * sizeof(E));
   return load_as(d, elements);
 }
 
@@ -83,7 +79,7 @@ HWY_INLINE void store_sums(Tag<double> d, Vec<double> a, Vec<double> b, Vec<doub
   sums[3] = hn::GetLane(hn::SumOfLanes(d, e));
 }
 
-/// Whether decoding is the faster way; as all of a plan, it depends on the shapes alone.
+/// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone.
 inline bool suits_decoding(const Problem& p) {
   return p.queries > 0 && p.queries <= 2 && p.keys > 0 && p.key.column == 1 && p.value.column == 1;
 }
@@ -237,7 +233,7 @@ class Decoder {
       }
       if (x < p_.head_dim) {
         for (int u = 0; u < 4; ++u) {
-          const Vec<T> key_vector = load_first(d, rows[u] + x, p_.head_dim - x);
+          const Vec<T> key_vector = load_first<T>(d, rows[u] + x, p_.head_dim - x);
           for (int r = 0; r < R; ++r) {
             sum[r][u] = hn::MulAdd(key_vector, hn::Load(d, queries + r * query_stride_ + x), sum[r][u]);
           }
@@ -303,13 +299,8 @@ class Decoder {
     const E* values = values_ + key * p_.value.row;
     const T* weights = logits_ + first_row * kDecodeBlock;
     T* outputs = partial + first_row * row_numbers() + 2;
-    int64_t x = 0;
-    for (; x + 4 * kLanes<T> <= p_.value_dim; x += 4 * kLanes<T>) {
-      add_columns<R, 4>(values + x, n, weights, first_row == 0, outputs + x);
-    }
-    for (; x + kLanes<T> <= p_.value_dim; x += kLanes<T>) {
-      add_columns<R, 1>(values + x, n, weights, first_row == 0, outputs + x);
-    }
+    constexpr int kWide = std::min(8, 4 * kDecodeRows / R);
+    int64_t x = add_all_columns<R, kWide>(0, values, n, weights, first_row == 0, outputs);
     for (; x < p_.value_dim; ++x) {
       for (int r = 0; r < R; ++r) {
         T sum = 0;
@@ -321,6 +312,18 @@ class Decoder {
     }
   }
 
+  /// Columns from x on, NX vectors at a time, half as many for what is left, and so on; returns the
+  /// first column that no vector covers.
+  template <int R, int NX>
+  HWY_INLINE int64_t add_all_columns(int64_t x, const E* values, int64_t n, const T* weights,
+                                     bool first, T* outputs) {
+    for (; x + NX * kLanes<T> <= p_.value_dim; x += NX * kLanes<T>) {
+      add_columns<R, NX>(values + x, n, weights, first, outputs + x);
+    }
+    if constexpr (NX > 1) return add_all_columns<R, NX / 2>(x, values, n, weights, first, outputs);
+    return x;
+  }
+
   template <int R, int NX>
   HWY_INLINE void add_columns(const E* HWY_RESTRICT values, int64_t n,
                               const T* HWY_RESTRICT weights, bool first, T* HWY_RESTRICT outputs) {
@@ -329,6 +332,7 @@ class Decoder {
     for (int r = 0; r < R; ++r) {
       for (int x = 0; x < NX; ++x) sum[r][x] = hn::Zero(d);
     }
+    HWY_UNROLL(2)
     for (int64_t j = 0; j < n; ++j) {
       const E* row = values + j * p_.value.row;
       if (first) prefetch_row(row + kAhead * p_.value.row, NX * kLanes<T>);

@@ -27,9 +27,19 @@ HWY_INLINE float to_float(Float16 x) { return half_to_float(x.bits); }
 /// Loads a full vector of elements as numbers of the type of the sums.
 HWY_INLINE Vec<float> load_as(Tag<float> d, const float* p) { return hn::LoadU(d, p); }
 HWY_INLINE Vec<double> load_as(Tag<double> d, const double* p) { return hn::LoadU(d, p); }
-template <class Half>
-HWY_INLINE Vec<float> load_as(Tag<float> d, const Half* p) {
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Half, Tag<float>>(), p));
+HWY_INLINE Vec<float> load_as(Tag<float> d, const BFloat16* p) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<BFloat16, Tag<float>>(), p));
+}
+// Without an instruction for half precision, Highway knows no ∞ and NaN, and truncates.
+constexpr bool kConvertsHalf = HWY_TARGET != HWY_SSE4 && HWY_TARGET != HWY_EMU128;
+HWY_INLINE Vec<float> load_as(Tag<float> d, const Float16* p) {
+  if constexpr (kConvertsHalf) {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Float16, Tag<float>>(), p));
+  } else {
+    HWY_ALIGN float wide[kLanes<float>];
+    for (int i = 0; i < kLanes<float>; ++i) wide[i] = half_to_float(p[i].bits);
+    return hn::Load(d, wide);
+  }
 }
 
 /// Rounds a full vector to elements, to nearest and ties to even.
@@ -42,21 +52,20 @@ HWY_INLINE void store_as(Tag<float>, Vec<float> v, BFloat16* p) {
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
   const auto quiet_nan = hn::Or(bits, hn::Set(du, 0x400000));
   const auto upper = hn::ShiftRight<16>(
-      hn::IfThenElse(hn::RebindMask(du, hn::Ne(v, v)), quiet_nan, rounded));
+      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded));
   const hn::Rebind<uint16_t, Tag<float>> d16;
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<Tag<float>>(), upper)), d16,
              reinterpret_cast<uint16_t*>(p));
 }
 HWY_INLINE void store_as(Tag<float> d, Vec<float> v, Float16* p) {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_EMU128
-  // Without an instruction for it, Highway truncates.
-  HWY_ALIGN float wide[kLanes<float>];
-  hn::Store(v, d, wide);
-  for (int i = 0; i < kLanes<float>; ++i) p[i].bits = float_to_half(wide[i]);
-#else
-  const hn::Rebind<Float16, Tag<float>> d16;
-  hn::StoreU(hn::DemoteTo(d16, v), d16, p);
-#endif
+  if constexpr (kConvertsHalf) {
+    const hn::Rebind<Float16, Tag<float>> d16;
+    hn::StoreU(hn::DemoteTo(d16, v), d16, p);
+  } else {
+    HWY_ALIGN float wide[kLanes<float>];
+    hn::Store(v, d, wide);
+    for (int i = 0; i < kLanes<float>; ++i) p[i].bits = float_to_half(wide[i]);
+  }
 }
 
 /// n elements, `stride` apart, to adjacent numbers.

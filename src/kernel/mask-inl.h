@@ -39,15 +39,16 @@ struct OpenKeys {
   HWY_ALIGN Word words[kGroups][NV * kLanes<T>];
 };
 
-/// Bits for the first n of 32 keys.
-HWY_INLINE uint32_t first_bits(int64_t n) {
-  const int64_t count = std::clamp<int64_t>(n, 0, kGroup);
-  return static_cast<uint32_t>((uint64_t{1} << count) - 1);
+/// Bits for the first n of 32 keys. Without a branch, so that a loop of it becomes vectors.
+HWY_INLINE uint32_t first_bits(int32_t n) {
+  const int32_t count = std::clamp(n, 0, kGroup);
+  const int32_t half = count / 2;
+  return ((1u << half) << (count - half)) - 1;
 }
 
 /// Bit t is set where the byte of key t of n is not 0.
 HWY_INLINE uint32_t nonzero_bits(const uint8_t* bytes, int64_t stride, int64_t n) {
-  if (stride == 0) return *bytes != 0 ? first_bits(n) : 0u;
+  if (stride == 0) return *bytes != 0 ? ~0u : 0u;
   uint32_t bits = 0;
   if (stride == 1 && n >= kGroup) {
     const hn::CappedTag<uint8_t, kGroup> d;
@@ -79,6 +80,12 @@ class RowMasks {
 
   bool any() const { return problem_.causal || attend_ != nullptr || block_ != nullptr; }
 
+  /// Whether, without a look at bytes, all queries from `query` on see all of the keys [key, key + n).
+  bool open_to_all(int64_t query, int64_t key, int64_t n) const {
+    return attend_ == nullptr && block_ == nullptr &&
+           (!problem_.causal || query + problem_.causal_offset >= key + n - 1);
+  }
+
   /// Reads what a tile of queries sees of the keys [key, key + n), n ≤ kKeyBlock.
   template <class T, int NV>
   HWY_INLINE void read(int64_t query, int64_t queries, int64_t key, int64_t n,
@@ -88,10 +95,13 @@ class RowMasks {
       auto* words = open.words[g];
       const bool same = same_for_all(query, key, std::min<int64_t>(n, kGroup));
       const int64_t rows = same ? 1 : queries;
-      for (int64_t i = 0; i < rows; ++i) words[i] = first_bits(n);
+      const uint32_t valid = first_bits(static_cast<int32_t>(std::min<int64_t>(n, kGroup)));
+      std::fill_n(words, rows, valid);
       if (problem_.causal) {
         const int64_t visible = query + problem_.causal_offset + 1 - key;
-        for (int64_t i = 0; i < rows; ++i) words[i] &= first_bits(visible + i);
+        const auto first = static_cast<int32_t>(
+            std::clamp<int64_t>(visible, -NV * kLanes<T>, kGroup));
+        for (int32_t i = 0; i < static_cast<int32_t>(rows); ++i) words[i] &= first_bits(first + i);
       }
       if (attend_ != nullptr) {
         for (int64_t i = 0; i < rows; ++i) {
@@ -112,7 +122,7 @@ class RowMasks {
       }
       std::fill(words + rows, words + NV * kLanes<T>, words[rows - 1]);
       open.kinds[g] = any == 0                ? Open::kBlocked
-                      : all == first_bits(n) ? Open::kOpen
+                      : all == valid ? Open::kOpen
                       : same                  ? Open::kSame
                                               : Open::kMixed;
     }

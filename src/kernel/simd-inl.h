@@ -34,18 +34,22 @@ constexpr int kRows = (HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON ? 16 : 8
 template <class T>
 constexpr T kLowest = std::numeric_limits<T>::lowest();
 
-/// Below this, `exp` returns zero: e^-87 is near the smallest normal float.
-constexpr float kExpUnderflow = -87.0f;
+/// The larger of x and a limit; NaN where x is NaN, which `hn::Max` leaves open.
+HWY_INLINE Vec<float> at_least(Vec<float> limit, Vec<float> x) {
+  if constexpr (HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128) return hn::Max(limit, x);  // x, if NaN
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+}
 
-/// e^x for x ≤ 0 within 2 ulp; exactly 0 below `kExpUnderflow`; NaN stays NaN.
+/// e^x for x ≤ 0 within 2 ulp; exactly 0 from -88 down; NaN stays NaN.
 ///
 /// x·log2(e) is split into an integer n and a remainder f in [-0.5, 0.5]. Adding 1.5·2^23 + 127
-/// leaves n + 127, the exponent of 2^n, in the low bits of the sum. The polynomial for 2^f has
-/// degree 5 and minimal relative error, 1.7e-7.
+/// leaves n + 127, the exponent of 2^n, in the low bits of the sum; at -88 that is 0, and 2^n reads
+/// as 0. The polynomial for 2^f has degree 5 and minimal relative error, 1.7e-7.
 HWY_INLINE Vec<float> exp(Tag<float> d, Vec<float> x) {
   const hn::RebindToUnsigned<Tag<float>> du;
   const Vec<float> log2_e = hn::Set(d, 1.44269504f);
   const Vec<float> magic = hn::Set(d, 12582912.0f + 127.0f);
+  x = at_least(hn::Set(d, -88.0f), x);
   const Vec<float> shifted = hn::MulAdd(x, log2_e, magic);
   const Vec<float> f = hn::MulSub(x, log2_e, hn::Sub(shifted, magic));
   Vec<float> y = hn::Set(d, 0.00132647273f);
@@ -54,14 +58,12 @@ HWY_INLINE Vec<float> exp(Tag<float> d, Vec<float> x) {
   y = hn::MulAdd(y, f, hn::Set(d, 0.240222424f));
   y = hn::MulAdd(y, f, hn::Set(d, 0.693147004f));
   y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
-  const Vec<float> power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
-  // Asked this way round so that NaN is kept.
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kExpUnderflow)), hn::Mul(y, power));
+  return hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
 template <class T>
 HWY_INLINE Vec<T> keep_nan(Vec<T> x, Vec<T> result) {
-  return hn::IfThenElse(hn::Ne(x, x), x, result);
+  return hn::IfThenElse(hn::IsNaN(x), x, result);
 }
 
 HWY_INLINE Vec<double> exp(Tag<double> d, Vec<double> x) {

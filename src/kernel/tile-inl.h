@@ -76,13 +76,19 @@ struct SumTypeMath {
   HWY_INLINE static void weights(int64_t n, const Vec<T> (&top)[NV], T* HWY_RESTRICT logits,
                                  Vec<T> (&sum)[NV]) {
     const Tag<T> d;
-    for (int64_t j = 0; j < n; ++j) {
+    Vec<T> odd[NV];
+    for (int v = 0; v < NV; ++v) odd[v] = hn::Zero(d);
+    int64_t j = 0;
+    for (; j + 2 <= n; j += 2) {
       for (int v = 0; v < NV; ++v) {
         T* logit = logits + (j * NV + v) * kLanes<T>;
-        const Vec<T> weight = exp(d, hn::Sub(hn::Load(d, logit), top[v]));
-        hn::Store(weight, d, logit);
-        sum[v] = hn::Add(sum[v], weight);
+        sum[v] = hn::Add(sum[v], to_weight(top[v], logit));
+        odd[v] = hn::Add(odd[v], to_weight(top[v], logit + NV * kLanes<T>));
       }
+    }
+    for (int v = 0; v < NV; ++v) {
+      if (j < n) sum[v] = hn::Add(sum[v], to_weight(top[v], logits + (j * NV + v) * kLanes<T>));
+      sum[v] = hn::Add(sum[v], odd[v]);
     }
   }
 
@@ -91,6 +97,14 @@ struct SumTypeMath {
                                 const T* weights, const Vec<T> (&decay)[NV], bool fresh,
                                 T* output) {
     output_of_rows<kRows<NV>, NV>(values, stride, n, weights, p.value_dim, decay, fresh, output);
+  }
+
+ private:
+  HWY_INLINE static Vec<T> to_weight(Vec<T> top, T* HWY_RESTRICT logit) {
+    const Tag<T> d;
+    const Vec<T> weight = exp(d, hn::Sub(hn::Load(d, logit), top));
+    hn::Store(weight, d, logit);
+    return weight;
   }
 };
 
@@ -218,9 +232,10 @@ class QueryTiles {
   HWY_INLINE bool can_skip(const T* top, int64_t lanes) const {
     if (p_.masked_score == -std::numeric_limits<double>::infinity()) return true;
     const Tag<T> d;
-    const Vec<T> bound = hn::Set(d, static_cast<T>(p_.masked_score) + kNegligible<T>);
+    const Vec<T> masked_score = hn::Set(d, static_cast<T>(p_.masked_score));
     for (int64_t i = 0; i < lanes; i += kLanes<T>) {
-      if (!hn::AllTrue(d, hn::Ge(hn::Load(d, top + i), bound))) return false;
+      const Vec<T> above = hn::Sub(hn::Load(d, top + i), masked_score);
+      if (!hn::AllTrue(d, hn::Ge(above, hn::Set(d, kNegligible<T>)))) return false;
     }
     return true;
   }
@@ -237,20 +252,22 @@ class QueryTiles {
     }
   }
 
-  /// The keys of a block that some query of the tile may see, rounded to groups.
+  /// The keys of a block that some query of the tile may see, rounded to groups; `masked` if not all
+  /// queries see all of them.
   struct Range {
     int64_t first;
     int64_t n;
+    bool masked;
   };
   HWY_INLINE Range read_masks(const Tile& tile, const Block& block) {
-    if (!masks_.any()) return {0, block.n};
+    if (masks_.open_to_all(tile.query, block.key, block.n)) return {0, block.n, false};
     masks_.read(tile.query, tile.queries, block.key, block.n, *open_);
-    if (!can_skip(tile.top, kWidth)) return {0, block.n};
+    if (!can_skip(tile.top, kWidth)) return {0, block.n, true};
     int64_t first = 0;
     int64_t last = (block.n + kGroup - 1) / kGroup;
     while (first < last && open_->kinds[first] == Open::kBlocked) ++first;
     while (first < last && open_->kinds[last - 1] == Open::kBlocked) --last;
-    return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup};
+    return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup, true};
   }
 
   /// Logits of the range after squash, bias and mask; raises `top` to the largest of each lane.
@@ -261,7 +278,7 @@ class QueryTiles {
                               range.n, tile.query_tile, logits_);
     if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
-    if (masks_.any()) {
+    if (range.masked) {
       if (bias_.any()) {
         Vec<T> ignored[NV];
         for (int v = 0; v < NV; ++v) ignored[v] = top[v];
@@ -332,9 +349,16 @@ class QueryTiles {
     const Tag<T> d;
     const Vec<T> zero = hn::Zero(d);
     Vec<T> sum[4] = {zero, zero, zero, zero};  // of 0 · x, which is NaN where x is NaN or ∞
-    const int64_t vectors = p_.value_dim * NV;
-    for (int64_t i = 0; i < vectors; ++i) {
-      sum[i % 4] = hn::MulAdd(zero, hn::Load(d, tile.output + i * kLanes<T>), sum[i % 4]);
+    const int64_t numbers = p_.value_dim * kWidth;
+    int64_t i = 0;
+    for (; i + 4 * kLanes<T> <= numbers; i += 4 * kLanes<T>) {
+      HWY_UNROLL(4)
+      for (int k = 0; k < 4; ++k) {
+        sum[k] = hn::MulAdd(zero, hn::Load(d, tile.output + i + k * kLanes<T>), sum[k]);
+      }
+    }
+    for (; i < numbers; i += kLanes<T>) {
+      sum[0] = hn::MulAdd(zero, hn::Load(d, tile.output + i), sum[0]);
     }
     const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
     return hn::AllTrue(d, hn::Eq(all, all));
@@ -362,7 +386,7 @@ class QueryTiles {
       if (masks_.any()) masks_.read(tile.query, tile.queries, key, block.n, *open_);
       Vec<T> top[NV], sum[NV];
       load_state(tile, top, sum);
-      final_logits(tile, block, {0, block.n}, top);
+      final_logits(tile, block, {0, block.n, masks_.any()}, top);
       load_state(tile, top, sum);
       SumTypeMath<T>::template weights<NV>(block.n, top, logits_, sum);
       tile_to_rows<NV>(logits_, factors, tile.queries, block.n, scratch_, kKeyBlock);
