@@ -88,6 +88,38 @@ class TheCommand(unittest.TestCase):
         self.assertEqual(takes["softcap"]["libtorch"], "no: it has no softcap")
         self.assertEqual({row["reference"] for row in takes.values()}, {"yes"})
 
+    def test_info_names_the_simd_target_that_was_asked_for(self):
+        facts = json.loads(attn("info", "--json").stdout)
+        targets = facts["simd targets"]
+        self.assertIn(facts["simd"], targets)
+        for target in targets:
+            forced = json.loads(attn("info", "--json", env=os.environ | {"ATTN_SIMD": target}).stdout)
+            self.assertEqual((forced["simd"], forced["simd targets"]), (target, targets))
+        if "avx2" in targets:
+            self.assertRegex(attn("info", env=os.environ | {"ATTN_SIMD": "avx2"}).stdout, r"(?m)^simd +avx2$")
+
+    def test_a_simd_target_that_the_cpu_lacks_is_an_error_with_those_that_it_has(self):
+        targets = json.loads(attn("info", "--json").stdout)["simd targets"]
+        words = f'ATTN_SIMD: expected one of {", ".join(targets)} on this CPU, got "mmx"'
+        nonsense = os.environ | {"ATTN_SIMD": "mmx"}
+        self.refused(attn("check", ONE, "--backend", "fused", env=nonsense), 3, words)
+        info = attn("info", env=nonsense)  # survives, and says so
+        self.assertEqual(info.returncode, 0)
+        self.assertIn(words, info.stdout)
+        self.assertEqual(attn("check", ONE, "--backend", "reference", env=nonsense).returncode, 0)
+
+    def test_every_simd_target_agrees_with_python_on_all_golden_cases(self):
+        for target in json.loads(attn("info", "--json").stdout)["simd targets"]:
+            with self.subTest(target=target):
+                result = attn(
+                    "check", GOLDEN / "data", "--backend", "fused", "--json", env=os.environ | {"ATTN_SIMD": target}
+                )
+                rows = json.loads(result.stdout)
+                wrong = [row for row in rows if row["verdict"] not in ("agrees", "skipped")]
+                self.assertEqual((result.returncode, wrong), (0, []))
+                # Dropout, and what ends ahead of every backend.
+                self.assertLess(sum(row["verdict"] == "skipped" for row in rows), len(rows) / 4)
+
     def test_bench_measures_the_rows_that_were_asked_for(self):
         result = attn("bench", "--rows", "small/fp32 T(8|16) ", "--seconds", "0.01", "--json")
         self.assertEqual(result.returncode, 0, result)

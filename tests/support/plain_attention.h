@@ -24,10 +24,16 @@ struct PlainAttention {
   void operator()(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
     const auto B = query.size(0), H = query.size(1), L = query.size(2), D = query.size(3);
     const auto Hk = key.size(1), S = key.size(2), Dv = value.size(3);
-    const at::Tensor qt = query.to(at::kDouble).contiguous(), kt = key.to(at::kDouble).contiguous(),
-                     vt = value.to(at::kDouble).contiguous();
-    const double *q = qt.const_data_ptr<double>(), *k = kt.const_data_ptr<double>(),
-                 *v = vt.const_data_ptr<double>();
+    const auto numbers = [](const at::Tensor& x) {
+      return x.defined() ? x.to(at::kDouble).contiguous() : x;
+    };
+    const auto pointer = [](const at::Tensor& x) {
+      return x.defined() ? x.const_data_ptr<double>() : nullptr;
+    };
+    const at::Tensor qt = numbers(query), kt = numbers(key), vt = numbers(value),
+                     bt = numbers(bias), ot = numbers(open);
+    const double *q = pointer(qt), *k = pointer(kt), *v = pointer(vt), *added = pointer(bt),
+                 *opened = pointer(ot);
     output = at::zeros({B, H, L, Dv}, at::kDouble);
     weights = at::zeros({B, H, L, S}, at::kDouble);
     logsumexp = at::zeros({B, H, L}, at::kDouble);
@@ -39,7 +45,9 @@ struct PlainAttention {
       for (int64_t j = 0; j < S; ++j) {
         double dot = 0.0;
         for (int64_t d = 0; d < D; ++d) dot += q[row * D + d] * k[(kv * S + j) * D + d];
-        p[j] = logit(scale * dot, row * S + j);
+        p[j] = squash(scale * dot);
+        if (added != nullptr) p[j] += added[row * S + j];
+        if (opened != nullptr && opened[row * S + j] == 0) p[j] = masked_score;
         largest = std::max(largest, p[j]);
       }
       for (int64_t j = 0; j < S; ++j)
@@ -53,11 +61,9 @@ struct PlainAttention {
   }
 
  private:
-  double logit(double u, int64_t i) const {
+  double squash(double u) const {
     if (logit_clip) u = *logit_clip * std::tanh(u);
     if (softcap) u = *softcap * std::tanh(u / *softcap);
-    if (bias.defined()) u += bias.to(at::kDouble).contiguous().const_data_ptr<double>()[i];
-    if (open.defined() && !open.contiguous().const_data_ptr<bool>()[i]) u = masked_score;
     return u;
   }
 };

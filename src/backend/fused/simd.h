@@ -1,5 +1,7 @@
 #pragma once
 
+#include <attn/export.h>
+
 #include "kernel/attention.h"
 
 namespace attn {
@@ -9,7 +11,7 @@ namespace attn {
 const kernel::Kernel& chosen_kernel();
 
 /// Makes a kernel that of this thread for as long as the guard lives; for tests.
-class SimdGuard {
+class ATTN_API SimdGuard {
  public:
   explicit SimdGuard(const kernel::Kernel& kernel);
   ~SimdGuard();

@@ -1,0 +1,139 @@
+// What the fused backend does with memory: it reads tensors where they lie, needs O(L + S) beside them, and
+// writes where the heads can be merged.
+
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <fstream>
+
+#include "support/fused.h"
+#include "support/random_call.h"
+#include "support/recorded_operators.h"
+
+namespace attn {
+namespace {
+
+using testing::copies_during;
+using testing::fused;
+using testing::lay;
+using testing::Layout;
+using testing::on_every_target;
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (int i = 0; i <= static_cast<int>(Layout::kOneHead); ++i)
+    all.push_back(static_cast<Layout>(i));
+  return all;
+}
+
+TEST(FusedMemory, NoTensorIsCopiedWhateverItsStrides) {
+  const at::Tensor attend = at::randn({50, 40}).t().gt(0);
+  const at::Tensor bias = at::randn({1, 1, 1, 50});
+  const std::vector<Mask> masks = {Mask::none(), Mask::causal(), Mask::attend(attend),
+                                   Mask::block(attend) & Mask::bias(bias)};
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const Layout layout : layouts()) {
+      const at::Tensor query = lay(at::randn({2, 4, 40, 16}).to(dtype), layout);
+      const at::Tensor key = lay(at::randn({2, 2, 50, 16}).to(dtype), layout);
+      for (const Mask& mask : masks) {
+        const auto options = fused(mask).need_logsumexp(true);
+        EXPECT_EQ(copies_during([&] { attention(query, key, key, options); }),
+                  std::vector<std::string>());
+      }
+      EXPECT_EQ(copies_during([&] { attention(query[0], key[0], key[0], fused()); }),
+                std::vector<std::string>());
+    }
+  }
+  const at::Tensor x = at::randn({1, 2, 40, 8});
+  EXPECT_NE(copies_during(
+                [&] { attention(x, x, x, fused(Mask::causal()).backend(Backend::kReference)); }),
+            std::vector<std::string>());
+}
+
+TEST(FusedMemory, HeadsOfTheOutputMergeWithoutACopy) {
+  for (const int64_t L : {1, 2, 3, 70}) {
+    for (const Layout layout : layouts()) {
+      const at::Tensor query = lay(at::randn({3, 4, L, 16}), layout);
+      const at::Tensor key = lay(at::randn({3, 2, 50, 16}), layout);
+      const at::Tensor output = attention(query, key, key, fused()).output;
+      EXPECT_TRUE(output.transpose(1, 2).is_contiguous()) << L << " " << output.strides();
+    }
+  }
+}
+
+int64_t bytes_in_status(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stoll(line.substr(name.size())) * 1024;
+  }
+  return 0;
+}
+
+/// By how much the memory of the process grew at most during `call`; nothing where Linux does not say.
+template <class Call>
+std::optional<int64_t> peak_growth(Call call) {
+  if (!(std::ofstream("/proc/self/clear_refs") << "5" << std::flush)) return std::nullopt;
+  const int64_t before = bytes_in_status("VmRSS:");
+  call();
+  return bytes_in_status("VmHWM:") - before;
+}
+
+TEST(FusedMemory, GrowsWithLengthsAndNotWithTheirProduct) {
+  constexpr int64_t kLength = 4096, kDim = 16;
+  torch::manual_seed(1);
+  const at::Tensor x = at::randn({1, kLength, 1, kDim}).transpose(1, 2);
+  const at::Tensor attend = at::randint(2, {kLength, kLength}).to(at::kBool);
+  const at::Tensor bias = at::randn({kLength, kLength});
+  const std::vector<Mask> masks = {Mask::none(), Mask::causal(), Mask::attend(attend),
+                                   Mask::block(attend), Mask::bias(bias)};
+  const auto growth_of = [&](const Mask& mask, Backend backend) {
+    return peak_growth(
+        [&] { attention(x, x, x, fused(mask).need_logsumexp(true).backend(backend)); });
+  };
+  const auto growth_of_reference = growth_of(Mask::none(), Backend::kReference);
+  if (!growth_of_reference) GTEST_SKIP() << "/proc/self/clear_refs cannot be written";
+  EXPECT_GT(*growth_of_reference, kLength * kLength * 4);  // what would be seen
+
+  const int64_t results = kLength * (kDim + 1) * 4;
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    for (const Mask& mask : masks) {
+      const at::Tensor typed = x.to(dtype);
+      on_every_target([&] {
+        const auto growth =
+            peak_growth([&] { attention(typed, typed, typed, fused(mask).need_logsumexp(true)); });
+        // One byte for each four pairs would be more; scratch is some 200 KB a thread.
+        EXPECT_LE(*growth, results + kLength * kLength / 4);
+      });
+    }
+  }
+}
+
+TEST(FusedMemory, AnyByteButZeroIsTrue) {
+  torch::manual_seed(2);
+  const at::Tensor bytes = at::randint(0, 256, {40, 70}, at::kByte).mul(at::randint(2, {40, 70}));
+  const at::Tensor odd = bytes.to(at::kByte).view(at::kBool), clean = bytes.ne(0);
+  const at::Tensor x = at::randn({1, 2, 40, 8}), y = at::randn({1, 2, 70, 8});
+  on_every_target([&] {
+    const auto output = [&](const Mask& mask) { return attention(x, y, y, fused(mask)).output; };
+    EXPECT_TRUE(at::equal(output(Mask::attend(odd)), output(Mask::attend(clean))));
+    EXPECT_TRUE(at::equal(output(Mask::block(odd)), output(Mask::block(clean))));
+  });
+}
+
+TEST(FusedMemory, NegationsThatLibTorchPutsOffAreCarriedOut) {
+  const at::Tensor x = at::randn({1, 2, 5, 8}), y = at::randn({1, 2, 7, 8}), b = at::randn({5, 7});
+  const at::Tensor expected =
+      attention(x.neg(), y.neg(), y.neg(), fused(Mask::bias(b.neg()))).output;
+  const auto put_off = [](const at::Tensor& tensor) { return at::_neg_view(tensor); };
+  EXPECT_TRUE(at::equal(
+      attention(put_off(x), put_off(y), put_off(y), fused(Mask::bias(b.neg()))).output, expected));
+  EXPECT_TRUE(at::equal(attention(x.neg(), y.neg(), y.neg(), fused(Mask::bias(put_off(b)))).output,
+                        expected));
+}
+
+}  // namespace
+}  // namespace attn

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attn::testing {
+
+/// The operators of LibTorch that this thread calls during `call`, without those inside the linear
+/// maps.
+template <class Call>
+std::vector<std::string> operators_during(Call call) {
+  static thread_local std::vector<std::string>* names = nullptr;
+  static thread_local int maps = 0;  // that are running
+  static const auto is_map = [](const at::RecordFunction& function) {
+    const std::string name = function.name();
+    return name == "aten::linear" || name == "mkldnn::_linear_pointwise";
+  };
+  std::vector<std::string> found;
+  names = &found;
+  maps = 0;
+  const at::CallbackHandle handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+            if (maps == 0) names->emplace_back(function.name());
+            maps += is_map(function) ? 1 : 0;
+            return nullptr;
+          },
+          [](const at::RecordFunction& function, at::ObserverContext*) {
+            maps -= is_map(function) ? 1 : 0;
+          })
+          .scopes({at::RecordScope::FUNCTION}));
+  call();
+  at::removeCallback(handle);
+  return found;
+}
+
+/// Those that copy a tensor; `contiguous` may, and has no other purpose.
+inline std::vector<std::string> copies_during(const std::function<void()>& call) {
+  std::vector<std::string> copies;
+  for (std::string& name : operators_during(call)) {
+    for (const char* copying : {"aten::clone", "aten::copy_", "aten::contiguous", "aten::_to_copy",
+                                "aten::cat", "aten::repeat_interleave", "aten::masked_fill"}) {
+      if (name == copying) copies.push_back(std::move(name));
+    }
+  }
+  return copies;
+}
+
+}  // namespace attn::testing
