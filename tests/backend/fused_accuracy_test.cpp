@@ -51,38 +51,38 @@ std::vector<AccuracyCase> cases() {
 class Accuracy {
  public:
   Accuracy(const AccuracyCase& c, at::ScalarType dtype)
-      : query(at::randn({c.B, c.H, c.L, c.D}).to(dtype)),
-        key(at::randn({c.B, c.Hk, c.S, c.D}).to(dtype)),
-        value(at::randn({c.B, c.Hk, c.S, c.Dv}).to(dtype)),
-        is_causal(c.masking == AccuracyCase::kCausal) {
+      : query_(at::randn({c.B, c.H, c.L, c.D}).to(dtype)),
+        key_(at::randn({c.B, c.Hk, c.S, c.D}).to(dtype)),
+        value_(at::randn({c.B, c.Hk, c.S, c.Dv}).to(dtype)),
+        is_causal_(c.masking == AccuracyCase::kCausal) {
     const auto whole = [&](const at::Tensor& x) { return x.expand({c.B, c.H, c.L, c.S}); };
-    plain.scale = 1.0 / std::sqrt(static_cast<double>(c.D));
-    if (is_causal) {
-      mask = Mask::causal();
-      plain.open = whole(lower_triangle(c.L, c.S));
+    plain_.scale = 1.0 / std::sqrt(static_cast<double>(c.D));
+    if (is_causal_) {
+      mask_ = Mask::causal();
+      plain_.open = whole(lower_triangle(c.L, c.S));
     } else if (c.masking == AccuracyCase::kBias) {
-      tensor = at::randn({c.L, c.S}).to(dtype);
-      mask = Mask::bias(tensor);
-      plain.bias = whole(tensor);
+      tensor_ = at::randn({c.L, c.S}).to(dtype);
+      mask_ = Mask::bias(tensor_);
+      plain_.bias = whole(tensor_);
     } else if (c.masking != AccuracyCase::kNone) {
       const bool padding = c.masking == AccuracyCase::kPadding;
-      tensor =
+      tensor_ =
           at::randn(padding ? at::IntArrayRef{c.B, 1, 1, c.S} : at::IntArrayRef{c.L, c.S}).gt(0);
-      mask = Mask::attend(tensor);
-      plain.open = whole(tensor);
+      mask_ = Mask::attend(tensor_);
+      plain_.open = whole(tensor_);
     }
-    plain(query, key, value);
+    plain_(query_, key_, value_);
   }
 
-  at::Tensor by_fused() const { return attention(query, key, value, fused(mask)).output; }
+  at::Tensor by_fused() const { return attention(query_, key_, value_, fused(mask_)).output; }
   at::Tensor by_sdpa() const {
-    const auto given = tensor.defined() ? std::optional(tensor) : std::nullopt;
-    return at::scaled_dot_product_attention(query, key, value, given, 0.0, is_causal, std::nullopt,
-                                            query.size(1) != key.size(1));
+    const auto given = tensor_.defined() ? std::optional(tensor_) : std::nullopt;
+    return at::scaled_dot_product_attention(query_, key_, value_, given, 0.0, is_causal_,
+                                            std::nullopt, query_.size(1) != key_.size(1));
   }
   /// ‖output − plain‖ / ‖plain‖ (Frobenius).
   double relative_error(const at::Tensor& output) const {
-    return difference(output).norm().item<double>() / plain.output.norm().item<double>();
+    return difference(output).norm().item<double>() / plain_.output.norm().item<double>();
   }
   double largest_error(const at::Tensor& output) const {
     return difference(output).abs().max().item<double>();
@@ -90,13 +90,13 @@ class Accuracy {
 
  private:
   at::Tensor difference(const at::Tensor& output) const {
-    return output.to(at::kDouble) - plain.output;
+    return output.to(at::kDouble) - plain_.output;
   }
 
-  at::Tensor query, key, value, tensor;
-  bool is_causal;
-  Mask mask = Mask::none();
-  PlainAttention plain;
+  at::Tensor query_, key_, value_, tensor_;
+  bool is_causal_;
+  Mask mask_ = Mask::none();
+  PlainAttention plain_;
 };
 
 struct FusedAccuracy : ::testing::TestWithParam<AccuracyCase> {

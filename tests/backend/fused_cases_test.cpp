@@ -154,7 +154,9 @@ struct FusedNaN : ::testing::Test {
 
 TEST_F(FusedNaN, C09_NaNOrInfinityInABlockedKeyOrValueDoesNotLeak) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    for (const auto& [name, mask] : masks(dtype)) {
+    for (const auto& named : masks(dtype)) {
+      const std::string& name = named.first;
+      const Mask& mask = named.second;
       for (const double bad : {static_cast<double>(NAN), kInfinity, -kInfinity}) {
         const auto with = [&](double last) {
           return doubles({1, 2, last}).to(dtype).reshape({1, 1, 3, 1}).expand({1, 2, 3, 1});
@@ -261,7 +263,8 @@ TEST(FusedCases, C14_SizesOffEveryTileAreRight) {
   const std::vector<std::pair<int64_t, int64_t>> lengths = {{1, 1},  {1, 33},  {33, 1},  {17, 257},
                                                             {2, 65}, {31, 32}, {65, 129}};
   for (const int64_t D : {1, 3, 7, 16, 17, 63, 80, 96, 128, 224, 256, 520}) {
-    for (const auto& [L, S] : lengths) {
+    for (const auto& pair : lengths) {
+      const int64_t L = pair.first, S = pair.second;
       for (const int64_t Dv : {D, D / 2 + 1}) {
         const at::Tensor query = waves({1, 2, L, D}, 0.7, 0.1, at::kFloat);
         const at::Tensor key = waves({1, 2, S, D}, 0.9, 0.4, at::kFloat);

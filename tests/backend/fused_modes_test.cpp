@@ -20,7 +20,6 @@ namespace {
 
 using testing::error_of;
 using testing::fused;
-using testing::is_near;
 using testing::on_every_target;
 
 struct FusedModes : ::testing::Test {

@@ -19,7 +19,7 @@ using testing::is_near;
 using testing::lower_triangle;
 using testing::operators_during;
 
-constexpr int64_t B = 2, L = 70, S = 90, E = 64, H = 4;
+constexpr int64_t kBatch = 2, kQueries = 70, kKeys = 90, kWidth = 64, kHeads = 4;
 
 /// A call of a module with parameters that require gradients.
 struct ModuleCall {
@@ -29,16 +29,18 @@ struct ModuleCall {
 
 std::vector<ModuleCall> calls() {
   torch::manual_seed(6);
-  const at::Tensor x = at::randn({B, L, E}), y = at::randn({B, S, E});
-  const at::Tensor open = at::randn({B, 1, S}).gt(-1), window = at::randn({L, S}).gt(-1);
-  const auto projected = ProjectedMultiheadAttentionOptions(E).n_heads(H);
-  XavierMultiheadAttention xavier(E, E, 32, E, H);
-  EinsumMultiheadAttention einsum(E, H);
+  const at::Tensor x = at::randn({kBatch, kQueries, kWidth}),
+                   y = at::randn({kBatch, kKeys, kWidth});
+  const at::Tensor open = at::randn({kBatch, 1, kKeys}).gt(-1),
+                   window = at::randn({kQueries, kKeys}).gt(-1);
+  const auto projected = ProjectedMultiheadAttentionOptions(kWidth).n_heads(kHeads);
+  XavierMultiheadAttention xavier(kWidth, kWidth, 32, kWidth, kHeads);
+  EinsumMultiheadAttention einsum(kWidth, kHeads);
   ProjectedMultiheadAttention proj(projected);
   PreprojectedMultiheadAttention preprojected(projected);
   PreprojectedMultiheadAttention clipped(projected);
   clipped->attentionScore->options.use_tanh(true).C(10);
-  CausalMultiheadAttention causal(E, H);
+  CausalMultiheadAttention causal(kWidth, kHeads);
   const at::Tensor blocked = window.logical_not().unsqueeze(0);
   return {
       {"Xavier", [=]() mutable { return std::get<0>(xavier(x, x, x)); }},
@@ -51,7 +53,7 @@ std::vector<ModuleCall> calls() {
       {"Preprojected", [=]() mutable { return preprojected(x, x, x); }},
       {"Preprojected, clipped", [=]() mutable { return clipped(x, y, y, blocked); }},
       {"Causal", [=]() mutable { return causal(x); }},
-      {"Causal function", [=] { return multihead_masked_attention(x, y, y, H); }},
+      {"Causal function", [=] { return multihead_masked_attention(x, y, y, kHeads); }},
   };
 }
 
@@ -98,10 +100,11 @@ TEST(FusedModules, CopyNothingBetweenTheProjectionsAndTheKernel) {
 }
 
 TEST(FusedModules, ReturnXaviersWeightsOfTheRowsThatTheOutputUses) {
-  XavierMultiheadAttention xavier(E, E, 32, E, H);
+  XavierMultiheadAttention xavier(kWidth, kWidth, 32, kWidth, kHeads);
   const at::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({B, L, E});
-  const at::Tensor mask = lower_triangle(L, L, -1).unsqueeze(0);  // the first query sees nothing
+  const at::Tensor x = at::randn({kBatch, kQueries, kWidth});
+  const at::Tensor mask =
+      lower_triangle(kQueries, kQueries, -1).unsqueeze(0);  // the first query sees nothing
   const auto run = [&](Backend backend) {
     const BackendGuard guard(backend);
     return std::get<1>(xavier(x, x, x, mask, true));

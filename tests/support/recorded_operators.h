@@ -2,8 +2,10 @@
 
 #include <ATen/record_function.h>
 
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace attn::testing {
@@ -39,12 +41,13 @@ std::vector<std::string> operators_during(Call call) {
 
 /// Those that copy a tensor; `contiguous` may, and has no other purpose.
 inline std::vector<std::string> copies_during(const std::function<void()>& call) {
+  static const std::set<std::string> copying = {"aten::clone",      "aten::copy_",
+                                                "aten::contiguous", "aten::_to_copy",
+                                                "aten::cat",        "aten::repeat_interleave",
+                                                "aten::masked_fill"};
   std::vector<std::string> copies;
-  for (std::string& name : operators_during(call)) {
-    for (const char* copying : {"aten::clone", "aten::copy_", "aten::contiguous", "aten::_to_copy",
-                                "aten::cat", "aten::repeat_interleave", "aten::masked_fill"}) {
-      if (name == copying) copies.push_back(std::move(name));
-    }
+  for (const std::string& name : operators_during(call)) {
+    if (copying.contains(name)) copies.push_back(name);
   }
   return copies;
 }
