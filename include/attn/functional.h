@@ -33,7 +33,8 @@ struct ATTN_API AttentionOptions {
   TORCH_ARG(std::optional<double>, softcap) = std::nullopt;
   TORCH_ARG(Mask, mask) = Mask::none();
   /// The final logit of a blocked key. −∞ removes the key; a finite value makes a row with no open
-  /// key the plain mean of all S values. It saturates at the dtype's lowest finite value.
+  /// key the plain mean of all S values. It saturates at the lowest finite value of the logits' type,
+  /// which is the dtype in the reference and float32 or float64 in the fused kernel.
   TORCH_ARG(double, masked_score) = -std::numeric_limits<double>::infinity();
   /// Rows with no open key, for a `masked_score` of −∞.
   TORCH_ARG(FullyMasked, fully_masked) = FullyMasked::kZero;

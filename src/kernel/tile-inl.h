@@ -267,6 +267,7 @@ class QueryTiles {
     int64_t last = (block.n + kGroup - 1) / kGroup;
     while (first < last && open_->kinds[first] == Open::kBlocked) ++first;
     while (first < last && open_->kinds[last - 1] == Open::kBlocked) --last;
+    if (first == last) return {0, 0, true};
     return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup, true};
   }
 

@@ -124,15 +124,16 @@ TEST(FusedMemory, AnyByteButZeroIsTrue) {
   });
 }
 
-TEST(FusedMemory, NegationsThatLibTorchPutsOffAreCarriedOut) {
+TEST(FusedMemory, NegationsThatLibTorchPutsOffAreNotRead) {
   const at::Tensor x = at::randn({1, 2, 5, 8}), y = at::randn({1, 2, 7, 8}), b = at::randn({5, 7});
-  const at::Tensor expected =
-      attention(x.neg(), y.neg(), y.neg(), fused(Mask::bias(b.neg()))).output;
   const auto put_off = [](const at::Tensor& tensor) { return at::_neg_view(tensor); };
-  EXPECT_TRUE(at::equal(
-      attention(put_off(x), put_off(y), put_off(y), fused(Mask::bias(b.neg()))).output, expected));
-  EXPECT_TRUE(at::equal(attention(x.neg(), y.neg(), y.neg(), fused(Mask::bias(put_off(b)))).output,
-                        expected));
+  EXPECT_THROW(attention(put_off(x), y, y, fused()), BackendError);
+  EXPECT_THROW(attention(x, y, put_off(y), fused()), BackendError);
+  EXPECT_THROW(attention(x, y, y, fused(Mask::bias(put_off(b)))), BackendError);
+  const AttentionOptions elsewhere = AttentionOptions().mask(Mask::bias(put_off(b)));
+  const AttentionOptions there =
+      AttentionOptions().mask(Mask::bias(b.neg())).backend(Backend::kLibTorch);
+  EXPECT_TRUE(at::equal(attention(x, y, y, elsewhere).output, attention(x, y, y, there).output));
 }
 
 }  // namespace

@@ -42,8 +42,12 @@ bool is_elsewhere(const AttentionCall& call) {
 
 bool is_no_plain_memory(const AttentionCall& call) {
   return any_tensor(call, [](const at::Tensor& tensor) {
-    return tensor.layout() != at::kStrided || at::isTensorSubclassLike(tensor) || tensor.is_neg();
+    return tensor.layout() != at::kStrided || at::isTensorSubclassLike(tensor);
   });
+}
+
+bool waits_for_negation(const AttentionCall& call) {
+  return any_tensor(call, [](const at::Tensor& tensor) { return tensor.is_neg(); });
 }
 
 bool needs_gradient(const AttentionCall& call) {
@@ -64,7 +68,8 @@ struct Refusal {
 
 constexpr std::array kRefusals = {
     Refusal{is_elsewhere, "a tensor is not on the CPU"},
-    Refusal{is_no_plain_memory, "a tensor is not dense, is a wrapper of another, or waits to be negated"},
+    Refusal{is_no_plain_memory, "a tensor is not dense, or is a wrapper of another"},
+    Refusal{waits_for_negation, "a tensor's negation is put off (_neg_view)"},
     Refusal{needs_gradient, "a gradient is asked for, and it has no backward yet"},
     Refusal{needs_tangent, "a forward-mode gradient is asked for"},
     Refusal{is_traced, "a trace does not see into it"},

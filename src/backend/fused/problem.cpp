@@ -94,7 +94,8 @@ FusedProblem fused_problem(const AttentionCall& call) {
   p.block = view_of(mask.block_tensor());
   p.bias = view_of(mask.bias_tensor());
   if (mask.bias_tensor().defined()) p.bias_element = element_of(mask.bias_tensor());
-  p.masked_score = saturated_masked_score(call.masked_score, call.query.scalar_type());
+  p.masked_score =
+      saturated_masked_score(call.masked_score, at::toOpMathType(call.query.scalar_type()));
   p.nan_when_fully_masked = call.fully_masked == FullyMasked::kNaN;
 
   AttentionResult& result = fused.result;
