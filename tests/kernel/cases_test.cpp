@@ -49,16 +49,12 @@ double half_unit(Element element) {
   return 0.0;
 }
 
-/// The numbers agree to `relative`, and NaN with NaN.
 void expect_numbers(const std::vector<double>& actual, const std::vector<double>& expected,
                     double relative) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
-    if (std::isnan(expected[i])) {
-      EXPECT_TRUE(std::isnan(actual[i])) << actual[i] << " at " << i;
-    } else {
-      EXPECT_LE(std::abs(actual[i] - expected[i]), relative * std::abs(expected[i])) << "at " << i;
-    }
+    EXPECT_TRUE(testing::agree(actual[i], expected[i], relative * std::abs(expected[i])))
+        << actual[i] << " instead of " << expected[i] << " at " << i;
   }
 }
 

@@ -25,8 +25,8 @@ TEST(KernelDecode, HoldsForEveryQueryAndGroupCount) {
   for (const Element element : testing::kElements) {
     for (const int64_t queries : {1, 2, 3, 4, 7, 8}) {
       for (const int64_t group : {1, 2, 3, 4, 8, 13}) {
-        OwnedProblem owned({1, 2 * group, 2, queries, 1100, 16, 24}, element, random);
-        if (random.chance(0.5)) testing::set_causal(owned, 1100 - queries);
+        OwnedProblem owned({1, 2 * group, 2, queries, 600, 16, 24}, element, random);
+        if (random.chance(0.5)) testing::set_causal(owned, 600 - queries);
         testing::expect_all_accurate(owned.problem);
       }
     }

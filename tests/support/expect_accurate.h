@@ -55,6 +55,12 @@ inline double rounding_bound(const kernel::Problem& p) {
                                                   : 0.0;
 }
 
+/// NaN and ±∞ agree with themselves alone.
+inline bool agree(double actual, double expected, double bound) {
+  return actual == expected || (std::isnan(actual) && std::isnan(expected)) ||
+         (std::isfinite(expected) && std::abs(actual - expected) <= bound);
+}
+
 /// Output, and logsumexp and weights where the answer has them.
 inline void expect_accurate(const kernel::Problem& p, const Answer& answer,
                             const PlainAnswer& plain) {
@@ -69,18 +75,14 @@ inline void expect_accurate(const kernel::Problem& p, const Answer& answer,
   // times as much as they are on average. Below e^-87 it is 0; subnormal float16 have steps of 2^-24.
   const double worst = 4.0 * sum_bound(p, plain);
   const double step = p.element == kernel::Element::kFloat16 ? 0x1p-25 : 1e-37;
-  const auto is_near = [](double actual, double expected, double bound) {
-    return actual == expected || std::abs(actual - expected) <= bound ||
-           (std::isnan(actual) && std::isnan(expected));
-  };
   for (size_t i = 0; i < answer.logsumexp.size(); ++i) {
     const double expected = plain.logsumexp[i];
-    ASSERT_TRUE(is_near(answer.logsumexp[i], expected, worst * std::max(1.0, std::abs(expected))))
+    ASSERT_TRUE(agree(answer.logsumexp[i], expected, worst * std::max(1.0, std::abs(expected))))
         << "logsumexp " << answer.logsumexp[i] << " instead of " << expected << " in row " << i;
   }
   for (size_t i = 0; i < answer.weights.size(); ++i) {
     const double expected = plain.weights[i];
-    ASSERT_TRUE(is_near(answer.weights[i], expected, (worst + rounding_bound(p)) * expected + step))
+    ASSERT_TRUE(agree(answer.weights[i], expected, (worst + rounding_bound(p)) * expected + step))
         << "weight " << answer.weights[i] << " instead of " << expected << " at " << i;
   }
 }
