@@ -1,3 +1,43 @@
+// The fused attention kernel.
+//
+//     output = softmax(mask(squash(scale · Q · Kᵀ) + bias)) · V
+//
+// The logits are never materialised. The keys pass by in blocks of 128, and each row of queries keeps
+// three things between the blocks (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+// arXiv:2205.14135): its largest logit so far m, the sum l of e^(logit − m), and the sum o of
+// e^(logit − m) · v. A block with the largest logit m' rescales l and o by e^(m − m') and adds its own
+// part; in the end the output is o / l, and the log-sum-exp m + log l. A block's output is summed up by
+// itself before it is added, so that errors grow with the number of blocks, not of keys.
+//
+// Queries lie in the lanes (tile-inl.h). A tile has W queries, two vectors of them, and computes
+//
+//     Sᵀ [128 × W]  = K · Qᵀ      Q packed once per tile, transposed and scaled
+//     m, l, Pᵀ                    lane by lane
+//     Oᵀ [Dv × W]  += Vᵀ · Pᵀ     Pᵀ lies where Sᵀ was, in the L1 cache
+//
+// so that maxima and sums need no operation across lanes, and one number of K or V, broadcast, meets W
+// queries: K and V are read where they lie, with any strides and without tails, whatever the head size.
+// Eight rows of accumulators by two vectors fill the registers; every broadcast feeds two
+// multiply-adds. Of a tile, W · (D + Dv + 128) numbers are live, which the L1 cache holds to D = 64 and
+// the L2 cache beyond; K and V are read once for W queries, W / 2 operations a byte in float32.
+//
+// Elements of another type than the sums, and columns that are not adjacent, are copied block by block
+// for up to eight tiles (elements-inl.h). Where the CPU has AVX512_BF16, bfloat16 is multiplied as it
+// is, in pairs (bf16-inl.h).
+//
+// Masks (mask-inl.h) are read as bytes. A block that no query of a tile may see is left out where that
+// changes no bit: where e^(masked score − m) is 0 in every row, always so for −∞. A tile whose output
+// is not finite although a mask was there is computed again, row by row, so that NaN or ∞ behind the
+// mask stay there (careful.h).
+//
+// Few queries (decode-inl.h) would leave most lanes empty: for one or two, the lanes run over the
+// features instead, the heads of a group read K and V together, and chunks of 512 keys are tasks of
+// their own, merged in their order.
+//
+// A query's numbers are computed in the same order whatever the width of the tile, its place in it,
+// the batch and the thread. So the bits depend on neither, and targets with fused multiply-adds agree in
+// float32. Not here: dropout, gradients, sparse patterns, AMX.
+
 #include "kernel/attention.h"
 
 // Highway avoids EMU128, its portable target, with early GCC 12, for a fault in how that vectorises

@@ -65,7 +65,8 @@ HWY_INLINE void bf16_logits_of_rows(const BFloat16* HWY_RESTRICT keys, int64_t s
     n -= kRowCount;
   }
   if constexpr (kRowCount > 1) {
-    bf16_logits_of_rows<kRowCount / 2, NV, kScaled>(keys, stride, n, query_tile, pairs, scale, logits);
+    bf16_logits_of_rows<kRowCount / 2, NV, kScaled>(keys, stride, n, query_tile, pairs, scale,
+                                                    logits);
   }
 }
 
@@ -146,7 +147,8 @@ struct BFloat16Math {
                                       float* HWY_RESTRICT rows, BFloat16* HWY_RESTRICT tile) {
     auto* copies = reinterpret_cast<BFloat16*>(rows);
     copy_rows(p.query, from, queries, p.head_dim, copies);
-    if (scales_queries(p)) scale_row(static_cast<float>(p.scale), queries * even(p.head_dim), copies);
+    if (scales_queries(p))
+      scale_row(static_cast<float>(p.scale), queries * even(p.head_dim), copies);
     const int64_t pairs = even(p.head_dim) / 2;
     rows_to_tile<NV, true>(rows, pairs, queries, pairs, 1.0f, reinterpret_cast<float*>(tile));
   }
@@ -168,8 +170,8 @@ struct BFloat16Math {
         for (; x + kLanes<float> <= p.value_dim; x += kLanes<float>) {
           const auto lower = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(even_row + x));
           const auto upper = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(odd_row + x));
-          hn::StoreU(hn::Or(hn::PromoteTo(d, lower), hn::ShiftLeft<16>(hn::PromoteTo(d, upper))),
-                     d, reinterpret_cast<uint32_t*>(to + 2 * x));
+          hn::StoreU(hn::Or(hn::PromoteTo(d, lower), hn::ShiftLeft<16>(hn::PromoteTo(d, upper))), d,
+                     reinterpret_cast<uint32_t*>(to + 2 * x));
         }
       }
       for (; x < p.value_dim; ++x) {

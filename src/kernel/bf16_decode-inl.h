@@ -88,8 +88,7 @@ HWY_INLINE void bf16_add_columns(const BFloat16* HWY_RESTRICT values, int64_t st
         return kFull ? _mm512_loadu_si512(from) : load_first_elements(from, left);
       };
       const __m512i even = load(row + x * kPairLanes);
-      const __m512i odd =
-          j + 1 < n ? load(row + stride + x * kPairLanes) : _mm512_setzero_si512();
+      const __m512i odd = j + 1 < n ? load(row + stride + x * kPairLanes) : _mm512_setzero_si512();
       const auto pairs_lower = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi16(even, odd));
       const auto pairs_upper = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi16(even, odd));
       for (int r = 0; r < R; ++r) {

@@ -31,7 +31,7 @@ class RowBias {
 
   /// Numbers that `add` needs as scratch.
   template <class T, int NV>
-  static constexpr int64_t kScratch = NV * kLanes<T> * (kGroup + kBlock<T>);
+  static constexpr int64_t kScratch = NV* kLanes<T>*(kGroup + kBlock<T>);
 
   HWY_INLINE void prefetch(int64_t query, int64_t queries, int64_t key, int64_t n) const {
     if (view_.row == 0 || view_.column != 1) return;
@@ -46,8 +46,8 @@ class RowBias {
   /// The bias of the keys [key, key + n) for one query.
   template <class T>
   void load(int64_t query, int64_t key, int64_t n, T* to) const {
-    load_rows(element_, at(first_, query * view_.row + key * view_.column), view_.row,
-              view_.column, 1, n, to, n);
+    load_rows(element_, at(first_, query * view_.row + key * view_.column), view_.row, view_.column,
+              1, n, to, n);
   }
 
   /// Adds the bias of the keys [key, key + n) to the logits and raises `top` to the largest logit of
@@ -74,8 +74,8 @@ class RowBias {
   HWY_INLINE static void add_number(Vec<T> bias, T* HWY_RESTRICT logit, Vec<T>& top) {
     const Tag<T> d;
     const Vec<T> minus_infinity = hn::Set(d, -std::numeric_limits<T>::infinity());
-    const Vec<T> x = hn::IfThenElse(hn::Eq(bias, minus_infinity), bias,
-                                    hn::Add(bias, hn::Load(d, logit)));
+    const Vec<T> x =
+        hn::IfThenElse(hn::Eq(bias, minus_infinity), bias, hn::Add(bias, hn::Load(d, logit)));
     hn::Store(x, d, logit);
     top = hn::Max(top, x);
   }

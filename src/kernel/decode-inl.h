@@ -87,7 +87,8 @@ class Decoder {
     for (int64_t key = chunk * kChunk; key < end; key += kDecodeBlock) {
       const int64_t n = std::min<int64_t>(kDecodeBlock, end - key);
       if (!final_logits(key, n)) continue;
-      for (int64_t r = 0; r < rows_; ++r) to_weights(logits_ + r * kDecodeBlock, partial + r * row_numbers());
+      for (int64_t r = 0; r < rows_; ++r)
+        to_weights(logits_ + r * kDecodeBlock, partial + r * row_numbers());
       add_values(key, n, partial);
     }
   }

@@ -127,8 +127,8 @@ struct SumTypeProducts {
                                 const T* HWY_RESTRICT weights, bool prefetch,
                                 T* HWY_RESTRICT outputs, int64_t output_stride) {
     constexpr int kWide = std::min(8, 4 * kDecodeRows / R);
-    int64_t x = add_all_columns<R, kWide>(0, p, values, n, weights, prefetch, outputs,
-                                          output_stride);
+    int64_t x =
+        add_all_columns<R, kWide>(0, p, values, n, weights, prefetch, outputs, output_stride);
     for (; x < p.value_dim; ++x) {
       for (int r = 0; r < R; ++r) {
         T sum = 0;
@@ -149,8 +149,7 @@ struct SumTypeProducts {
                                             const T* weights, bool prefetch, T* outputs,
                                             int64_t output_stride) {
     for (; x + NX * kLanes<T> <= p.value_dim; x += NX * kLanes<T>) {
-      add_columns<R, NX>(values + x, p.value.row, n, weights, prefetch, outputs + x,
-                         output_stride);
+      add_columns<R, NX>(values + x, p.value.row, n, weights, prefetch, outputs + x, output_stride);
     }
     if constexpr (NX > 1) {
       x = add_all_columns<R, NX / 2>(x, p, values, n, weights, prefetch, outputs, output_stride);

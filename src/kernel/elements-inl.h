@@ -51,8 +51,8 @@ HWY_INLINE void store_as(Tag<float>, Vec<float> v, BFloat16* p) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
   const auto quiet_nan = hn::Or(bits, hn::Set(du, 0x400000));
-  const auto upper = hn::ShiftRight<16>(
-      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded));
+  const auto upper =
+      hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded));
   const hn::Rebind<uint16_t, Tag<float>> d16;
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<Tag<float>>(), upper)), d16,
              reinterpret_cast<uint16_t*>(p));

@@ -99,20 +99,20 @@ class RowMasks {
       std::fill_n(words, rows, valid);
       if (problem_.causal) {
         const int64_t visible = query + problem_.causal_offset + 1 - key;
-        const auto first = static_cast<int32_t>(
-            std::clamp<int64_t>(visible, -NV * kLanes<T>, kGroup));
+        const auto first =
+            static_cast<int32_t>(std::clamp<int64_t>(visible, -NV * kLanes<T>, kGroup));
         for (int32_t i = 0; i < static_cast<int32_t>(rows); ++i) words[i] &= first_bits(first + i);
       }
       if (attend_ != nullptr) {
         for (int64_t i = 0; i < rows; ++i) {
-          words[i] &= nonzero_bits(at(attend_, problem_.attend, query + i, key),
-                                   problem_.attend.column, n);
+          words[i] &=
+              nonzero_bits(at(attend_, problem_.attend, query + i, key), problem_.attend.column, n);
         }
       }
       if (block_ != nullptr) {
         for (int64_t i = 0; i < rows; ++i) {
-          words[i] &= ~nonzero_bits(at(block_, problem_.block, query + i, key),
-                                    problem_.block.column, n);
+          words[i] &=
+              ~nonzero_bits(at(block_, problem_.block, query + i, key), problem_.block.column, n);
         }
       }
       auto all = words[0], any = words[0];
@@ -121,10 +121,10 @@ class RowMasks {
         any |= words[i];
       }
       std::fill(words + rows, words + NV * kLanes<T>, words[rows - 1]);
-      open.kinds[g] = any == 0                ? Open::kBlocked
+      open.kinds[g] = any == 0       ? Open::kBlocked
                       : all == valid ? Open::kOpen
-                      : same                  ? Open::kSame
-                                              : Open::kMixed;
+                      : same         ? Open::kSame
+                                     : Open::kMixed;
     }
   }
 

@@ -128,7 +128,14 @@ class QueryTiles {
   }
 
   QueryTiles(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t last, Space& space)
-      : p_(p), b_(b), h_(h), key_head_(h / (p.heads / p.key_heads)), first_(first), last_(last), masks_(p, b, h), bias_(p, b, h) {
+      : p_(p),
+        b_(b),
+        h_(h),
+        key_head_(h / (p.heads / p.key_heads)),
+        first_(first),
+        last_(last),
+        masks_(p, b, h),
+        bias_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
     queries_ = space.take<Key>(tiles * Math::key_numbers(p) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
@@ -212,8 +219,12 @@ class QueryTiles {
     const int64_t n = std::min<int64_t>(kKeyBlock, p_.keys - key);
     const void* keys = element_at(p_.key, key_head_, key);
     const void* values = element_at(p_.value, key_head_, key);
-    Block block = {key,       n, static_cast<const Key*>(keys), p_.key.row,
-                   static_cast<const Value*>(values), p_.value.row};
+    Block block = {key,
+                   n,
+                   static_cast<const Key*>(keys),
+                   p_.key.row,
+                   static_cast<const Value*>(values),
+                   p_.value.row};
     if (!Math::keys_in_place(p_)) {
       Math::stage_keys(p_, keys, n, keys_);
       block.keys = keys_;
@@ -285,8 +296,8 @@ class QueryTiles {
         for (int v = 0; v < NV; ++v) ignored[v] = top[v];
         bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, ignored);
       }
-      fill_blocked<NV>(*open_, range.first / kGroup, range.n, static_cast<T>(p_.masked_score), logits_,
-                   top);
+      fill_blocked<NV>(*open_, range.first / kGroup, range.n, static_cast<T>(p_.masked_score),
+                       logits_, top);
     } else if (bias_.any()) {
       bias_.template add<NV>(tile.query, tile.queries, key, range.n, scratch_, logits_, top);
     } else {
@@ -330,13 +341,16 @@ class QueryTiles {
       hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(d)), nothing, factor), d, factors + i);
     }
     if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
-    const int64_t first_row = b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
+    const int64_t first_row =
+        b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
     if (size_of(p_.element) == sizeof(T) && !rows_collide<T>(tile.queries, p_.output_row)) {
-      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, reinterpret_cast<T*>(output), p_.output_row);
+      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim,
+                       reinterpret_cast<T*>(output), p_.output_row);
     } else {
       tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);
-      store_rows(p_.element, scratch_, p_.value_dim, tile.queries, p_.value_dim, output, p_.output_row);
+      store_rows(p_.element, scratch_, p_.value_dim, tile.queries, p_.value_dim, output,
+                 p_.output_row);
     }
     if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
     if (p_.logsumexp != nullptr) {

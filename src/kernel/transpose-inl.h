@@ -94,8 +94,7 @@ HWY_INLINE void tile_to_rows(const T* HWY_RESTRICT tile, const T* HWY_RESTRICT f
     for (int v = 0; v < NV; ++v) {
       Vec<T> block[kBlock<T>];
       for (int k = 0; k < kBlock<T>; ++k) {
-        block[k] = hn::Mul(factor[v],
-                           hn::Load(d, tile + (column + k) * kWidth + v * kLanes<T>));
+        block[k] = hn::Mul(factor[v], hn::Load(d, tile + (column + k) * kWidth + v * kLanes<T>));
       }
       transpose_blocks(d, block);
       for (int k = 0; k < kBlock<T>; ++k) {

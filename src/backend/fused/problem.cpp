@@ -100,8 +100,7 @@ FusedProblem fused_problem(const AttentionCall& call) {
 
   AttentionResult& result = fused.result;
   const at::TensorOptions options = call.query.options();
-  result.output =
-      at::empty({p.batches, p.queries, p.heads, p.value_dim}, options).transpose(1, 2);
+  result.output = at::empty({p.batches, p.queries, p.heads, p.value_dim}, options).transpose(1, 2);
   p.output = result.output.data_ptr();
   p.output_batch = result.output.stride(0);
   p.output_head = result.output.stride(1);
