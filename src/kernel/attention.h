@@ -25,6 +25,12 @@ struct View {
   int64_t column = 0;
 };
 
+/// The start of a batch and head of a view.
+template <class T>
+const T* head_of(const View& view, int64_t b, int64_t h) {
+  return static_cast<const T*>(view.data) + b * view.batch + h * view.head;
+}
+
 /// What becomes of a scaled logit u before the mask.
 enum class Squash : uint8_t {
   kNone,

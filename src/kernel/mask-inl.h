@@ -71,11 +71,8 @@ HWY_INLINE uint32_t nonzero_bits(const uint8_t* bytes, int64_t stride, int64_t n
 class RowMasks {
  public:
   RowMasks(const Problem& problem, int64_t b, int64_t h) : problem_(problem) {
-    const auto start = [&](const View& view) {
-      return static_cast<const uint8_t*>(view.data) + b * view.batch + h * view.head;
-    };
-    if (problem.attend.data != nullptr) attend_ = start(problem.attend);
-    if (problem.block.data != nullptr) block_ = start(problem.block);
+    if (problem.attend.data != nullptr) attend_ = head_of<uint8_t>(problem.attend, b, h);
+    if (problem.block.data != nullptr) block_ = head_of<uint8_t>(problem.block, b, h);
   }
 
   bool any() const { return problem_.causal || attend_ != nullptr || block_ != nullptr; }
@@ -126,20 +123,6 @@ class RowMasks {
                       : same         ? Open::kSame
                                      : Open::kMixed;
     }
-  }
-
-  /// The mask's bytes of later blocks are asked for early: rows are far apart.
-  HWY_INLINE void prefetch(int64_t query, int64_t queries, int64_t key) const {
-    const auto fetch = [&](const uint8_t* bytes, const View& view) HWY_ATTR {
-      if (bytes == nullptr || view.row == 0 || view.column != 1) return;
-      for (int64_t i = 0; i < queries; ++i) {
-        for (int64_t t = 0; t < kKeyBlock; t += 64) {
-          __builtin_prefetch(at(bytes, view, query + i, key + t));
-        }
-      }
-    };
-    fetch(attend_, problem_.attend);
-    fetch(block_, problem_.block);
   }
 
  private:

@@ -26,10 +26,4 @@ class Space {
   int64_t bytes_ = 0;
 };
 
-/// The start of a batch and head of a view.
-template <class T>
-const T* head_of(const View& view, int64_t b, int64_t h) {
-  return static_cast<const T*>(view.data) + b * view.batch + h * view.head;
-}
-
 }  // namespace attn::kernel

@@ -152,9 +152,12 @@ class QueryTiles {
   }
 
   void run() {
-    for (int64_t query = first_; query < last_; query += kWidth) load(tile_of(query));
+    int64_t lanes = 0;
+    for (int64_t query = first_; query < last_; query += kWidth, lanes += kWidth) {
+      load(tile_of(query));
+    }
     for (int64_t key = 0; key < p_.keys; key += kKeyBlock) {
-      if (key >= visible_end(last_) && can_skip_from(0)) break;
+      if (key >= visible_end(last_) && can_skip(tops_, lanes)) break;
       const Block block = block_at(key);
       for (int64_t query = first_; query < last_; query += kWidth) absorb(tile_of(query), block);
     }
@@ -238,8 +241,8 @@ class QueryTiles {
     return block;
   }
 
-  /// Whether a blocked key has no weight, exactly, in any row of the tiles from `tile` on: then it
-  /// may be left out without changing a bit.
+  /// Whether a blocked key has no weight, exactly, in any of these lanes, whose largest logits so far
+  /// are at `top`: then it may be left out without changing a bit.
   HWY_INLINE bool can_skip(const T* top, int64_t lanes) const {
     if (p_.masked_score == -std::numeric_limits<double>::infinity()) return true;
     const Tag<T> d;
@@ -250,11 +253,6 @@ class QueryTiles {
     }
     return true;
   }
-  bool can_skip_from(int64_t lane) const {
-    const int64_t lanes = (last_ - first_ + kWidth - 1) / kWidth * kWidth;
-    return can_skip(tops_ + lane, lanes - lane);
-  }
-
   HWY_INLINE void load_state(const Tile& tile, Vec<T> (&top)[NV], Vec<T> (&sum)[NV]) const {
     const Tag<T> d;
     for (int v = 0; v < NV; ++v) {
