@@ -7,6 +7,7 @@
 #define ATTN_KERNEL_ELEMENTS_INL_H_
 #endif
 
+#include <bit>
 #include <cstring>
 
 #include "kernel/attention.h"
@@ -22,7 +23,7 @@ using Float16 = hwy::float16_t;
 HWY_INLINE float to_float(float x) { return x; }
 HWY_INLINE double to_float(double x) { return x; }
 HWY_INLINE float to_float(BFloat16 x) { return hwy::F32FromBF16(x); }
-HWY_INLINE float to_float(Float16 x) { return half_to_float(x.bits); }
+HWY_INLINE float to_float(Float16 x) { return half_to_float(std::bit_cast<uint16_t>(x)); }
 
 /// Loads a full vector of elements as numbers of the type of the sums.
 HWY_INLINE Vec<float> load_as(Tag<float> d, const float* p) { return hn::LoadU(d, p); }
@@ -37,7 +38,7 @@ HWY_INLINE Vec<float> load_as(Tag<float> d, const Float16* p) {
     return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Float16, Tag<float>>(), p));
   } else {
     HWY_ALIGN float wide[kLanes<float>];
-    for (int i = 0; i < kLanes<float>; ++i) wide[i] = half_to_float(p[i].bits);
+    for (int i = 0; i < kLanes<float>; ++i) wide[i] = to_float(p[i]);
     return hn::Load(d, wide);
   }
 }
@@ -64,7 +65,7 @@ HWY_INLINE void store_as(Tag<float> d, Vec<float> v, Float16* p) {
   } else {
     HWY_ALIGN float wide[kLanes<float>];
     hn::Store(v, d, wide);
-    for (int i = 0; i < kLanes<float>; ++i) p[i].bits = float_to_half(wide[i]);
+    for (int i = 0; i < kLanes<float>; ++i) p[i] = std::bit_cast<Float16>(float_to_half(wide[i]));
   }
 }
 
