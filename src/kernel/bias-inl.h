@@ -61,7 +61,11 @@ class RowBias {
       const int64_t rows = view_.row == 0 ? 1 : queries;
       load_rows(element_, at(first_, query * view_.row + (key + j) * view_.column), view_.row,
                 view_.column, rows, keys, scratch, kGroup + kBlock<T>);
-      add_piece<NV>(scratch, rows, keys, logits + j * kWidth, top);
+      if (rows == kWidth) {
+        add_piece<NV>(scratch, AllRows<NV, T>(), keys, logits + j * kWidth, top);
+      } else {
+        add_piece<NV>(scratch, rows, keys, logits + j * kWidth, top);
+      }
     }
   }
 
@@ -80,8 +84,8 @@ class RowBias {
     top = hn::Max(top, x);
   }
 
-  template <int NV, class T>
-  HWY_INLINE static void add_piece(const T* HWY_RESTRICT piece, int64_t rows, int64_t keys,
+  template <int NV, class T, class Count>
+  HWY_INLINE static void add_piece(const T* HWY_RESTRICT piece, Count rows, int64_t keys,
                                    T* HWY_RESTRICT logits, Vec<T> (&top)[NV]) {
     const Tag<T> d;
     constexpr int64_t kStride = kGroup + kBlock<T>;
@@ -103,7 +107,7 @@ class RowBias {
     for (; t < keys; ++t) {
       HWY_ALIGN T column[NV * kLanes<T>];
       for (int64_t i = 0; i < NV * kLanes<T>; ++i) {
-        column[i] = piece[std::min(i, rows - 1) * kStride + t];
+        column[i] = piece[std::min<int64_t>(i, rows - 1) * kStride + t];
       }
       for (int v = 0; v < NV; ++v) {
         add_number<NV>(hn::Load(d, column + v * kLanes<T>), logits + (t * NV + v) * kLanes<T>,

@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernel/attention.h"
 #include "kernel/simd-inl.h"
@@ -53,9 +54,9 @@ HWY_INLINE void store_blocks(D d, hn::Vec<D> v, T* to, int64_t stride, int64_t r
 
 /// Rows [rows][columns] to a tile [columns][NV vectors], times `scale` unless kKeepBits. Lanes
 /// without a row repeat the last one, so that what they compute is harmless.
-template <int NV, bool kKeepBits, class T>
-HWY_INLINE void rows_to_tile(const T* HWY_RESTRICT from, int64_t stride, int64_t rows,
-                             int64_t columns, T scale, T* HWY_RESTRICT tile) {
+template <int NV, bool kKeepBits, class T, class Count>
+HWY_INLINE void rows_to_tile_of(const T* HWY_RESTRICT from, int64_t stride, Count rows,
+                                int64_t columns, T scale, T* HWY_RESTRICT tile) {
   const Tag<T> d;
   constexpr int kWidth = NV * kLanes<T>;
   const Vec<T> factor = hn::Set(d, scale);
@@ -75,16 +76,16 @@ HWY_INLINE void rows_to_tile(const T* HWY_RESTRICT from, int64_t stride, int64_t
   }
   for (; column < columns; ++column) {
     for (int64_t i = 0; i < kWidth; ++i) {
-      const T number = from[std::min(i, rows - 1) * stride + column];
+      const T number = from[std::min<int64_t>(i, rows - 1) * stride + column];
       tile[column * kWidth + i] = kKeepBits ? number : number * scale;
     }
   }
 }
 
 /// A tile [columns][NV vectors], each lane times its factor, to rows [rows][columns].
-template <int NV, class T>
-HWY_INLINE void tile_to_rows(const T* HWY_RESTRICT tile, const T* HWY_RESTRICT factors,
-                             int64_t rows, int64_t columns, T* HWY_RESTRICT to, int64_t stride) {
+template <int NV, class T, class Count>
+HWY_INLINE void tile_to_rows_of(const T* HWY_RESTRICT tile, const T* HWY_RESTRICT factors,
+                                Count rows, int64_t columns, T* HWY_RESTRICT to, int64_t stride) {
   const Tag<T> d;
   constexpr int kWidth = NV * kLanes<T>;
   Vec<T> factor[NV];
@@ -106,6 +107,32 @@ HWY_INLINE void tile_to_rows(const T* HWY_RESTRICT tile, const T* HWY_RESTRICT f
     for (int64_t i = 0; i < rows; ++i) {
       to[i * stride + column] = tile[column * kWidth + i] * factors[i];
     }
+  }
+}
+
+/// The number of a full tile's rows, known to the compiler, which then tests none of them.
+template <int NV, class T>
+using AllRows = std::integral_constant<int64_t, NV * kLanes<T>>;
+
+template <int NV, bool kKeepBits, class T>
+HWY_INLINE void rows_to_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T scale,
+                             T* tile) {
+  using All = AllRows<NV, T>;
+  if (rows == All::value) {
+    rows_to_tile_of<NV, kKeepBits>(from, stride, All(), columns, scale, tile);
+  } else {
+    rows_to_tile_of<NV, kKeepBits>(from, stride, rows, columns, scale, tile);
+  }
+}
+
+template <int NV, class T>
+HWY_INLINE void tile_to_rows(const T* tile, const T* factors, int64_t rows, int64_t columns, T* to,
+                             int64_t stride) {
+  using All = AllRows<NV, T>;
+  if (rows == All::value) {
+    tile_to_rows_of<NV>(tile, factors, All(), columns, to, stride);
+  } else {
+    tile_to_rows_of<NV>(tile, factors, rows, columns, to, stride);
   }
 }
 
