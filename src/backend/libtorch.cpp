@@ -6,6 +6,8 @@
 #include <array>
 
 #include "backend/blocked_keys.h"
+#include "backend/causal_offset.h"
+#include "backend/refusal.h"
 #include "backend/tangent.h"
 
 namespace attn {
@@ -20,15 +22,6 @@ bool is_empty(const AttentionCall& call) {
 bool has_mask_tensor(const Mask& mask) {
   return mask.attend_tensor().defined() || mask.block_tensor().defined() ||
          mask.bias_tensor().defined();
-}
-
-/// Query i sees the keys j ≤ i + offset; nothing without a causal mask.
-std::optional<int64_t> causal_offset(const AttentionCall& call) {
-  const int64_t bottom_right = call.key.size(2) - call.query.size(2);
-  if (!call.mask.is_causal_bottom_right()) {
-    return call.mask.is_causal() ? std::optional<int64_t>(0) : std::nullopt;
-  }
-  return call.mask.is_causal() ? std::min<int64_t>(0, bottom_right) : bottom_right;
 }
 
 bool replaces_logits(const AttentionCall& call) {
@@ -46,11 +39,6 @@ bool carries_tangent(const AttentionCall& call) {
   return has_tangent(call.query) || has_tangent(call.key) || has_tangent(call.value) ||
          has_tangent(call.mask.bias_tensor());
 }
-
-struct Refusal {
-  bool (*applies)(const AttentionCall&);
-  const char* reason;
-};
 
 constexpr std::array kRefusals = {
     Refusal{is_empty, "a size of query, key or value is 0"},
@@ -98,10 +86,7 @@ MaskArguments mask_arguments(const AttentionCall& call) {
 }  // namespace
 
 std::optional<std::string> libtorch_refusal(const AttentionCall& call) {
-  for (const Refusal& refusal : kRefusals) {
-    if (refusal.applies(call)) return refusal.reason;
-  }
-  return std::nullopt;
+  return first_reason(kRefusals, call);
 }
 
 AttentionResult libtorch_attention(const AttentionCall& call) {

@@ -79,8 +79,7 @@ class RowMasks {
 
   /// Whether, without a look at bytes, all queries from `query` on see all of the keys [key, key + n).
   bool open_to_all(int64_t query, int64_t key, int64_t n) const {
-    return attend_ == nullptr && block_ == nullptr &&
-           (!problem_.causal || query + problem_.causal_offset >= key + n - 1);
+    return attend_ == nullptr && block_ == nullptr && none_is_later(query, key, n);
   }
 
   /// Reads what a tile of queries sees of the keys [key, key + n), n ≤ kKeyBlock.
@@ -126,10 +125,14 @@ class RowMasks {
   }
 
  private:
+  /// Whether causality lets all queries from `query` on see all of the keys [key, key + n).
+  bool none_is_later(int64_t query, int64_t key, int64_t n) const {
+    return !problem_.causal || query + problem_.causal_offset >= key + n - 1;
+  }
+
   /// Whether all queries from `query` on see the same of the keys [key, key + n).
   bool same_for_all(int64_t query, int64_t key, int64_t n) const {
-    return (!problem_.causal || query + problem_.causal_offset >= key + n - 1) &&
-           (attend_ == nullptr || problem_.attend.row == 0) &&
+    return none_is_later(query, key, n) && (attend_ == nullptr || problem_.attend.row == 0) &&
            (block_ == nullptr || problem_.block.row == 0);
   }
 

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "backend/fused/problem.h"
 #include "backend/fused/simd.h"
 #include "backend/fused/threads.h"
+#include "backend/refusal.h"
 #include "backend/tangent.h"
 
 namespace attn {
@@ -21,19 +21,17 @@ namespace {
 /// Below so many operations, waking a second thread costs more than it saves.
 constexpr double kWorthThreads = 1e6;
 
-std::array<at::Tensor, 6> tensors_of(const AttentionCall& call) {
-  return {call.query,
-          call.key,
-          call.value,
-          call.mask.attend_tensor(),
-          call.mask.block_tensor(),
-          call.mask.bias_tensor()};
-}
-
-bool any_tensor(const AttentionCall& call, const std::function<bool(const at::Tensor&)>& is) {
-  const auto tensors = tensors_of(call);
+/// Whether a tensor of the call is of some kind. Asked several times a call: it copies no tensor.
+template <class Is>
+bool any_tensor(const AttentionCall& call, Is is) {
+  const std::array tensors = {&call.query,
+                              &call.key,
+                              &call.value,
+                              &call.mask.attend_tensor(),
+                              &call.mask.block_tensor(),
+                              &call.mask.bias_tensor()};
   return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const at::Tensor& tensor) { return tensor.defined() && is(tensor); });
+                     [&](const at::Tensor* tensor) { return tensor->defined() && is(*tensor); });
 }
 
 bool is_elsewhere(const AttentionCall& call) {
@@ -60,11 +58,6 @@ bool needs_tangent(const AttentionCall& call) { return any_tensor(call, has_tang
 bool is_traced(const AttentionCall&) { return torch::jit::tracer::isTracing(); }
 
 bool drops_out(const AttentionCall& call) { return call.dropout_p > 0.0; }
-
-struct Refusal {
-  bool (*applies)(const AttentionCall&);
-  const char* reason;
-};
 
 constexpr std::array kRefusals = {
     Refusal{is_elsewhere, "a tensor is not on the CPU"},
@@ -107,10 +100,7 @@ AttentionResult run(const AttentionCall& call) {
 }  // namespace
 
 std::optional<std::string> fused_refusal(const AttentionCall& call) {
-  for (const Refusal& refusal : kRefusals) {
-    if (refusal.applies(call)) return refusal.reason;
-  }
-  return std::nullopt;
+  return first_reason(kRefusals, call);
 }
 
 AttentionResult fused_attention(const AttentionCall& call) {

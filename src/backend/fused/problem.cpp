@@ -3,8 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-
+#include "backend/causal_offset.h"
 #include "backend/masked_score.h"
 
 namespace attn {
@@ -84,12 +83,9 @@ FusedProblem fused_problem(const AttentionCall& call) {
     p.squash_limit = *call.softcap;
   }
 
-  p.causal = mask.is_causal() || mask.is_causal_bottom_right();
-  const int64_t bottom_right = p.keys - p.queries;
-  if (!mask.is_causal()) p.causal_offset = bottom_right;
-  if (mask.is_causal() && mask.is_causal_bottom_right()) {
-    p.causal_offset = std::min<int64_t>(0, bottom_right);
-  }
+  const std::optional<int64_t> offset = causal_offset(call);
+  p.causal = offset.has_value();
+  p.causal_offset = offset.value_or(0);
   p.attend = view_of(mask.attend_tensor());
   p.block = view_of(mask.block_tensor());
   p.bias = view_of(mask.bias_tensor());
