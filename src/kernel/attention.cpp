@@ -59,6 +59,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
 
+// In gradients.cpp.
+Plan plan_gradients(const Problem& p, const Gradients& g);
+void run_gradients(const Problem& p, const Gradients& g, int64_t task, void* workspace,
+                   void* partials);
+void merge_gradients(const Problem& p, const Gradients& g, int64_t merge, void* workspace,
+                     void* partials);
+#if HWY_TARGET == HWY_AVX3
+Plan plan_gradients_bf16(const Problem& p, const Gradients& g);
+void run_gradients_bf16(const Problem& p, const Gradients& g, int64_t task, void* workspace,
+                        void* partials);
+void merge_gradients_bf16(const Problem& p, const Gradients& g, int64_t merge, void* workspace,
+                          void* partials);
+#endif
+
 /// How the queries of every head are cut into tasks of some tiles each.
 struct Cut {
   int64_t per_task;  ///< queries
@@ -212,21 +226,31 @@ const std::vector<Kernel>& supported_kernels() {
     std::vector<Kernel> found;
 #if HWY_TARGETS & HWY_AVX3
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
-      found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge_bf16});
+      found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge_bf16,
+                       N_AVX3::plan_gradients_bf16, N_AVX3::run_gradients_bf16,
+                       N_AVX3::merge_gradients_bf16});
     }
-    if (has_avx512()) found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge});
+    if (has_avx512())
+      found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge, N_AVX3::plan_gradients,
+                       N_AVX3::run_gradients, N_AVX3::merge_gradients});
 #endif
 #if HWY_TARGETS & HWY_AVX2
-    if (has_avx2()) found.push_back({"avx2", N_AVX2::plan, N_AVX2::run, N_AVX2::merge});
+    if (has_avx2())
+      found.push_back({"avx2", N_AVX2::plan, N_AVX2::run, N_AVX2::merge, N_AVX2::plan_gradients,
+                       N_AVX2::run_gradients, N_AVX2::merge_gradients});
 #endif
 #if HWY_TARGETS & HWY_SSE4
-    if (has_sse4()) found.push_back({"sse4", N_SSE4::plan, N_SSE4::run, N_SSE4::merge});
+    if (has_sse4())
+      found.push_back({"sse4", N_SSE4::plan, N_SSE4::run, N_SSE4::merge, N_SSE4::plan_gradients,
+                       N_SSE4::run_gradients, N_SSE4::merge_gradients});
 #endif
 #if HWY_TARGETS & HWY_NEON
-    found.push_back({"neon", N_NEON::plan, N_NEON::run, N_NEON::merge});
+    found.push_back({"neon", N_NEON::plan, N_NEON::run, N_NEON::merge, N_NEON::plan_gradients,
+                     N_NEON::run_gradients, N_NEON::merge_gradients});
 #endif
 #if HWY_TARGETS & HWY_EMU128
-    found.push_back({"scalar", N_EMU128::plan, N_EMU128::run, N_EMU128::merge});
+    found.push_back({"scalar", N_EMU128::plan, N_EMU128::run, N_EMU128::merge,
+                     N_EMU128::plan_gradients, N_EMU128::run_gradients, N_EMU128::merge_gradients});
 #endif
     return found;
   }();

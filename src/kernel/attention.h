@@ -42,7 +42,7 @@ enum class Squash : uint8_t {
 
 /// One attention over all batches and heads:
 ///
-///     output = softmax(mask(squash(scale · query · keyᵀ) + bias)) · value
+///     output = dropout(softmax(mask(squash(scale · query · keyᵀ) + bias))) · value
 ///
 /// Sums and softmax are in float32, in float64 for float64 elements; results are rounded once.
 struct Problem {
@@ -76,12 +76,50 @@ struct Problem {
   /// Rows whose logits are all −∞ become NaN instead of zero.
   bool nan_when_fully_masked = false;
 
+  /// Of 65536 weights so many are dropped, by chance, and the others multiplied by
+  /// 65536 / (65536 − dropped). Which, is decided by the seed and the weight's place (`dropout.h`).
+  uint32_t dropped = 0;
+  uint64_t dropout_seed = 0;
+
   void* output = nullptr;  ///< [B, H, L, Dv]; its columns are adjacent
   int64_t output_batch = 0;
   int64_t output_head = 0;
   int64_t output_row = 0;
   void* logsumexp = nullptr;  ///< [B, H, L], contiguous, in the type of the sums; may be null
   void* weights = nullptr;    ///< [B, H, L, S], contiguous, in `element`; may be null
+};
+
+/// Where a gradient of [B, heads, rows, columns] goes; columns are adjacent. No data: not asked for.
+struct GradientView {
+  void* data = nullptr;
+  int64_t batch = 0;
+  int64_t head = 0;
+  int64_t row = 0;
+};
+
+/// Where the gradient of the bias goes: contiguous, in `bias_element`. A size of 1 where the problem's
+/// is larger asks for the sum over that dimension.
+struct BiasGradient {
+  void* data = nullptr;
+  int64_t batches = 1;
+  int64_t heads = 1;
+  int64_t rows = 1;
+  int64_t columns = 1;
+};
+
+/// What the gradients of a problem are made of, beside the problem itself, and where they go. The
+/// problem's own results (`output`, `logsumexp`, `weights`) are not used.
+struct Gradients {
+  View output;                      ///< [B, H, L, Dv], as the forward pass rounded it
+  const void* logsumexp = nullptr;  ///< [B, H, L], contiguous, of the forward pass
+  View output_gradient;             ///< [B, H, L, Dv], in `element`
+  /// [B, H, L], contiguous, in the type of the sums. No data: zero.
+  const void* logsumexp_gradient = nullptr;
+
+  GradientView query;  ///< [B, H, L, D]
+  GradientView key;    ///< [B, Hk, S, D]
+  GradientView value;  ///< [B, Hk, S, Dv]
+  BiasGradient bias;
 };
 
 /// How a problem is cut into tasks. It depends on shapes and strides alone, so that the bits of the result
@@ -104,6 +142,12 @@ struct Kernel {
   Plan (*plan)(const Problem&);
   void (*run)(const Problem&, int64_t task, void* workspace, void* partials);
   void (*merge)(const Problem&, int64_t merge, void* workspace, void* partials);
+
+  Plan (*plan_gradients)(const Problem&, const Gradients&);
+  void (*run_gradients)(const Problem&, const Gradients&, int64_t task, void* workspace,
+                        void* partials);
+  void (*merge_gradients)(const Problem&, const Gradients&, int64_t merge, void* workspace,
+                          void* partials);
 };
 
 /// The kernels that this CPU runs, the fastest first.
