@@ -13,6 +13,7 @@
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
 #include "kernel/elements-inl.h"
+#include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
@@ -351,9 +352,9 @@ class QueryTiles {
                  p_.output_row);
     }
     if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
-    if (p_.logsumexp != nullptr) {
-      T* logsumexp = static_cast<T*>(p_.logsumexp) + (b_ * p_.heads + h_) * p_.queries + tile.query;
-      for (int64_t i = 0; i < tile.queries; ++i) logsumexp[i] = tile.top[i] + std::log(tile.sum[i]);
+    const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
+    for (int64_t i = 0; i < tile.queries; ++i) {
+      store_logsumexp(p_, row + i, tile.top[i], tile.sum[i]);
     }
     if (p_.weights != nullptr) write_weights(tile, factors);
   }
