@@ -41,18 +41,17 @@ inline double relative_gradient_bound(kernel::Element element) {
   return 0.0;
 }
 
-/// Root mean square of what rounding to the element takes, relative to the number: 2^-digits / √3 of
-/// numbers just above a power of two, a quarter less on average over all.
+/// The most that rounding to the element takes from a number, relative to it.
 inline double rounding_error(kernel::Element element) {
   switch (element) {
     case kernel::Element::kFloat32:
-      return 0.43 * 0x1p-24;
+      return 0x1p-24;
     case kernel::Element::kFloat64:
-      return 0.43 * 0x1p-53;
+      return 0x1p-53;
     case kernel::Element::kBFloat16:
-      return 0.43 * 0x1p-8;
+      return 0x1p-8;
     case kernel::Element::kFloat16:
-      return 0.43 * 0x1p-11;
+      return 0x1p-11;
   }
   return 0.0;
 }
@@ -61,10 +60,13 @@ inline double rounding_error(kernel::Element element) {
 /// random.
 struct GradientBound {
   double of_norm;
-  double of_each;  ///< The largest of many errors is some 5 times as large as they are on average.
+  /// The largest of many errors is some 5 times as large as they are on average, which for roundings is
+  /// 0.43 times the most.
+  double of_each;
 };
 
-/// For gradients of elements of a type. The sums are allowed half more than the output's.
+/// For gradients of elements of a type. The sums are allowed half more than the output's; how many roundings
+/// there are, is said above.
 inline GradientBound gradient_bound(const kernel::Problem& p, const PlainAnswer& plain,
                                     kernel::Element element) {
   const double sums = 1.5 * sum_bound(p, plain);
@@ -73,7 +75,7 @@ inline GradientBound gradient_bound(const kernel::Problem& p, const PlainAnswer&
                                                                            : 0.0;
   const double roundings =
       std::hypot(std::sqrt(roundings_before) * rounding_error(p.element), rounding_error(element));
-  return {1.5 * roundings + sums, 5.0 * (roundings + sums)};
+  return {roundings + sums, 5.0 * (0.43 * roundings + sums)};
 }
 
 /// A gradient of elements of a type against the plain one: the norm of the error, and every number on
