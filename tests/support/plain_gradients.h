@@ -177,8 +177,12 @@ class PlainGradientProblem {
     double mean_square = 0.0;
     for (int64_t x = 0; x < p_.value_dim; ++x) {
       mean += output_gradient[x] * output[x];
-      mean_square += squared(output_gradient[x]) *
-                     std::max(squared(static_cast<double>(output[x])), output_squares[x]);
+      if (output_squares[x] == 0.0) continue;
+      // float16 numbers below 2^-14 are rounded as those at it.
+      const double smallest = p_.element == kernel::Element::kFloat16 ? 0x1p-14 : 0.0;
+      const double size = std::max(
+          {static_cast<double>(std::abs(output[x])), std::sqrt(output_squares[x]), smallest});
+      mean_square += squared(output_gradient[x] * size);
     }
     mean_square = std::max(mean_square, squared(static_cast<double>(mean)));
     if (request_.logsumexp_gradient != nullptr) {
