@@ -33,7 +33,7 @@ struct PlainGradients {
 
 /// The gradients of attention by plain loops over float64 numbers, with sums in long double, sharing
 /// no code with the kernel. They start from the inputs, not from what a forward pass has rounded. What
-/// has no weight adds nothing, not even 0 · NaN.
+/// has no weight or is dropped adds nothing, not even 0 · NaN.
 class PlainGradientProblem {
  public:
   PlainGradientProblem(const kernel::Problem& problem, const GradientRequest& request)
@@ -152,7 +152,7 @@ class PlainGradientProblem {
   void add_value(int64_t i, int64_t first_key, Sums& value) const {
     for (int64_t j = 0; j < p_.keys; ++j) {
       const double weight = weights_[j].weight * weights_[j].kept;
-      if (weight == 0.0) continue;
+      if (weight == 0.0 || weights_[j].kept == 0.0) continue;
       for (int64_t x = 0; x < p_.value_dim; ++x) {
         const double term = weight * output_gradient_[i * p_.value_dim + x];
         value.add((first_key + j) * p_.value_dim + x, term, squared(term));
