@@ -225,6 +225,7 @@ class PlainGradientProblem {
         with_mean += w.weight * w.slope_size * key;
         with_mean_square += squared(w.weight * w.slope_size * key);
       }
+      if (with_mean_square == 0.0) continue;  // be the mean NaN
       query.squares[at] += squared(mean_size_) * std::max(squared(with_mean), with_mean_square);
     }
   }
