@@ -56,9 +56,10 @@ inline double rounding_error(kernel::Element element) {
   return 0.0;
 }
 
-/// What bounds a gradient's error, relative to what the gradient's terms would sum to if their signs were
-/// random.
+/// What bounds a gradient's error.
 struct GradientBound {
+  double rounding;  ///< The last one, relative to the gradient.
+  /// What came before, relative to what the gradient's terms would sum to if their signs were random.
   double of_norm;
   /// The largest of many errors is some 5 times as large as they are on average, which for roundings is
   /// 0.43 times the most.
@@ -75,12 +76,11 @@ inline GradientBound gradient_bound(const kernel::Problem& p, const GradientRequ
     const auto terms = static_cast<double>(p.queries * p.heads / p.key_heads);
     sums += terms * rounding_error(sum_element(p.element));
   }
-  const double roundings_before = p.element == kernel::Element::kBFloat16  ? 3.0
-                                  : p.element == kernel::Element::kFloat16 ? 1.0
-                                                                           : 0.0;
-  const double roundings =
-      std::hypot(std::sqrt(roundings_before) * rounding_error(p.element), rounding_error(element));
-  return {roundings + sums, 5.0 * (0.43 * roundings + sums)};
+  const double count = p.element == kernel::Element::kBFloat16  ? 3.0
+                       : p.element == kernel::Element::kFloat16 ? 1.0
+                                                                : 0.0;
+  const double roundings = std::sqrt(count) * rounding_error(p.element);
+  return {rounding_error(element), roundings + sums, 5.0 * (0.43 * roundings + sums)};
 }
 
 /// A gradient of elements of a type against the plain one: the norm of the error, and every number on
@@ -107,7 +107,9 @@ inline void expect_accurate_gradient(const char* name, kernel::Element element,
     } else if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(actual)) << says("not NaN");
     } else if (std::abs(expected) < largest) {
-      ASSERT_LE(std::abs(actual - expected), bound.of_each * size + step) << says("inaccurate");
+      ASSERT_LE(std::abs(actual - expected),
+                bound.rounding * std::abs(expected) + bound.of_each * size + step)
+          << says("inaccurate");
       difference += (actual - expected) * (actual - expected);
       gradient += expected * expected;
       spread += plain.spread[i] * plain.spread[i];
@@ -116,8 +118,9 @@ inline void expect_accurate_gradient(const char* name, kernel::Element element,
   }
   // Of a few numbers all may be off the most.
   if (plain.numbers.size() < 100) return;
-  EXPECT_LE(std::sqrt(difference),
-            bound.of_norm * std::sqrt(std::max(gradient, spread)) + std::sqrt(steps))
+  EXPECT_LE(std::sqrt(difference), bound.rounding * std::sqrt(gradient) +
+                                       bound.of_norm * std::sqrt(std::max(gradient, spread)) +
+                                       std::sqrt(steps))
       << name << " gradient: relative error " << std::sqrt(difference / std::max(gradient, spread));
 }
 
