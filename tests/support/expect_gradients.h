@@ -68,18 +68,20 @@ struct GradientBound {
 
 /// For gradients of elements of a type. The sums are allowed half more than the output's; how many roundings
 /// there are, is said above. Sums over queries may err to one side where these or the output's gradients
-/// are all equal, by half a digit each time.
+/// are all equal, by half a digit each time; and where outputs are, too, so are all their roundings.
 inline GradientBound gradient_bound(const kernel::Problem& p, const GradientRequest& request,
                                     const PlainAnswer& plain, kernel::Element element) {
   double sums = 1.5 * sum_bound(p, plain);
-  if (p.key_heads > 0 && (p.query.row == 0 || request.output_gradient.row == 0)) {
-    const auto terms = static_cast<double>(p.queries * p.heads / p.key_heads);
-    sums += terms * rounding_error(sum_element(p.element));
-  }
   const double count = p.element == kernel::Element::kBFloat16  ? 3.0
                        : p.element == kernel::Element::kFloat16 ? 1.0
                                                                 : 0.0;
-  const double roundings = std::sqrt(count) * rounding_error(p.element);
+  double roundings = std::sqrt(count) * rounding_error(p.element);
+  const bool equal_gradients = request.output_gradient.row == 0;
+  if (p.key_heads > 0 && (p.query.row == 0 || equal_gradients)) {
+    const auto terms = static_cast<double>(p.queries * p.heads / p.key_heads);
+    sums += terms * rounding_error(sum_element(p.element));
+    if (equal_gradients && (p.query.row == 0 || p.keys == 1)) roundings *= std::sqrt(terms);
+  }
   return {rounding_error(element), roundings + sums, 5.0 * (0.43 * roundings + sums)};
 }
 
