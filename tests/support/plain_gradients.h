@@ -93,7 +93,7 @@ class PlainGradientProblem {
 
   /// One key as seen by the query at hand.
   struct Weight {
-    bool masked = false;
+    bool blocked = false;     ///< By a mask or a bias of −∞; its logit has no gradient.
     double weight = 0.0;      ///< before dropout
     double kept = 0.0;        ///< what dropout multiplies it with
     double slope = 0.0;       ///< of the squash
@@ -124,7 +124,7 @@ class PlainGradientProblem {
     double largest = -kInfinity;
     for (int64_t j = 0; j < p_.keys; ++j) {
       Weight& w = weights_[j];
-      w.masked = is_masked(p_, b, h, i, j);
+      const bool masked = is_masked(p_, b, h, i, j);
       const bool kept = p_.dropped == 0 || kernel::keeps_weight(p_, b, h, i, j);
       w.kept = kept ? kernel::dropout_scale(p_) : 0.0;
       const double bias = p_.bias.data == nullptr
@@ -136,7 +136,8 @@ class PlainGradientProblem {
       }
       double u = static_cast<double>(dot * p_.scale);
       squash(u, w);
-      logits[j] = w.masked ? p_.masked_score : bias == -kInfinity ? bias : u + bias;
+      w.blocked = masked || bias == -kInfinity;
+      logits[j] = masked ? p_.masked_score : w.blocked ? bias : u + bias;
       largest = std::max(largest, logits[j]);
     }
     long double sum = 0.0;
@@ -195,7 +196,7 @@ class PlainGradientProblem {
 
     for (int64_t j = 0; j < p_.keys; ++j) {
       Weight& w = weights_[j];
-      if (w.masked || w.weight == 0.0) continue;
+      if (w.blocked || w.weight == 0.0) continue;
       long double gradient = 0.0;
       double square = 0.0;
       for (int64_t x = 0; x < p_.value_dim && w.kept != 0.0; ++x) {
@@ -218,14 +219,14 @@ class PlainGradientProblem {
       double with_mean = 0.0, with_mean_square = 0.0;
       for (int64_t j = 0; j < p_.keys; ++j) {
         const Weight& w = weights_[j];
-        if (w.masked || w.weight == 0.0) continue;
+        if (w.blocked || w.weight == 0.0) continue;
         const double key = p_.scale * key_[j * p_.head_dim + x];
         query.add(at, static_cast<long double>(w.logit_gradient) * w.slope * key,
                   w.square * squared(w.slope_size * key));
         with_mean += w.weight * w.slope_size * key;
         with_mean_square += squared(w.weight * w.slope_size * key);
       }
-      if (with_mean_square == 0.0) continue;  // be the mean NaN
+      if (with_mean_square == 0.0) continue;  // though the mean may be NaN
       query.squares[at] += squared(mean_size_) * std::max(squared(with_mean), with_mean_square);
     }
   }
@@ -233,7 +234,7 @@ class PlainGradientProblem {
   void add_key(int64_t i, int64_t first_key, Sums& key) const {
     for (int64_t j = 0; j < p_.keys; ++j) {
       const Weight& w = weights_[j];
-      if (w.masked || w.weight == 0.0) continue;
+      if (w.blocked || w.weight == 0.0) continue;
       for (int64_t x = 0; x < p_.head_dim; ++x) {
         const double query = p_.scale * query_[i * p_.head_dim + x];
         key.add((first_key + j) * p_.head_dim + x,
@@ -252,7 +253,7 @@ class PlainGradientProblem {
     double weight = 0.0;  // of the row so far
     for (int64_t j = 0; j < p_.keys; ++j) {
       const Weight& w = weights_[j];
-      if (w.masked || w.weight == 0.0) continue;
+      if (w.blocked || w.weight == 0.0) continue;
       const double before = extent[3] == 1 ? weight : 0.0;
       weight += w.weight;
       bias.add(row * extent[3] + place(3, j), w.logit_gradient,
