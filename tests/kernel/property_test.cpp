@@ -92,6 +92,10 @@ OwnedProblem random_problem(Random& random) {
   }
   p.masked_score = random.pick({-kInfinity, -kInfinity, -1e9, -1e20, -2.0, 1.0});
   p.nan_when_fully_masked = random.chance(0.5);
+  if (random.chance(0.3)) {
+    p.dropped = random.pick({1u, 6554u, 32768u, 60000u, 65536u});
+    p.dropout_seed = static_cast<uint64_t>(random.below(int64_t{1} << 62)) * 4 + 1;
+  }
   return owned;
 }
 
