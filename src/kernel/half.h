@@ -33,4 +33,11 @@ inline uint16_t float_to_half(float number) {
   return static_cast<uint16_t>(sign | half);
 }
 
+/// Rounds to bfloat16, to nearest and ties to even.
+inline uint16_t float_to_bfloat16(float number) {
+  const uint32_t bits = std::bit_cast<uint32_t>(number);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // NaN
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
 }  // namespace attn::kernel
