@@ -308,6 +308,10 @@ class GradientTiles {
     Vec<T> ignored[NV];
     for (int v = 0; v < NV; ++v) ignored[v] = hn::Zero(d);
 
+    if (bias_.any()) bias_.prefetch(tile.query, tile.queries, key, range.n);
+    if (bias_sums.asked()) {
+      bias_sums.prefetch(h_ % (p_.heads / p_.key_heads), tile.query, tile.queries, key, range.n);
+    }
     Math::template logits<NV>(block.keys + range.first * block.key_row, block.key_row, range.n,
                               tile_at(query_tiles_, p_.head_dim, t), p_.head_dim, p_.scale,
                               weights);
