@@ -86,27 +86,23 @@ def two_threads(one, two, names):
         yield line([name.split("/", 1)[1], *gains])
 
 
-def figures(results, names):
-    """What both tables have: who ran, the rows, the threads."""
-    if not names:
-        return
+def inference(results, picture):
     one, unlocked, two = results
+    names = [name for name in one.rows if not in_training(name)]
+    yield machine(one.context)
     yield backends(one, names)
-    yield ""
+    yield from ("", f"![Fraction of the FMA peak by length, attn and SDPA]({picture})", "")
     yield from table(one, unlocked, names)
     yield from two_threads(one, two, names)
 
 
-def inference(results, picture):
-    yield machine(results[0].context)
-    yield ""
-    yield f"![Fraction of the FMA peak by length, attn and SDPA]({picture})"
-    yield ""
-    yield from figures(results, [name for name in results[0].rows if not in_training(name)])
-
-
 def training(results):
-    yield from figures(results, [name for name in results[0].rows if in_training(name)])
+    one, unlocked, two = results
+    names = [name for name in one.rows if in_training(name)]
+    yield f"In the same run, {backends(one, names)}"
+    yield ""
+    yield from table(one, unlocked, names)
+    yield from two_threads(one, two, names)
 
 
 def replace(page, marker, lines):
@@ -115,7 +111,7 @@ def replace(page, marker, lines):
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
     if not found:
-        sys.exit(f"expected {begin} and {end}")
+        sys.exit(f"README: expected {begin} and {end}")
     return before + "\n".join([begin, *lines, end]) + after
 
 
