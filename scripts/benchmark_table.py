@@ -86,23 +86,23 @@ def two_threads(one, two, names):
         yield line([name.split("/", 1)[1], *gains])
 
 
-def inference(results, picture):
+def block(results, names, head=(), link=()):
+    """What stands between a table's markers; nothing of rows that were not measured."""
     one, unlocked, two = results
-    names = [name for name in one.rows if not in_training(name)]
-    yield machine(one.context)
-    yield backends(one, names)
-    yield from ("", f"![Fraction of the FMA peak by length, attn and SDPA]({picture})", "")
+    if not names:
+        return
+    yield from (*head, backends(one, names), "", *link)
     yield from table(one, unlocked, names)
     yield from two_threads(one, two, names)
 
 
-def training(results):
-    one, unlocked, two = results
-    names = [name for name in one.rows if in_training(name)]
-    yield f"In the same run, {backends(one, names)}"
-    yield ""
-    yield from table(one, unlocked, names)
-    yield from two_threads(one, two, names)
+def blocks(results, picture):
+    """The lines of each block by its marker."""
+    rows, link = results[0].rows, f"![Fraction of the FMA peak by length, attn and SDPA]({picture})"
+    return {
+        "benchmark": block(results, [name for name in rows if not in_training(name)], [machine(results[0].context)], [link, ""]),
+        "training": block(results, [name for name in rows if in_training(name)]),
+    }
 
 
 def replace(page, marker, lines):
@@ -111,17 +111,17 @@ def replace(page, marker, lines):
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
     if not found:
-        sys.exit(f"README: expected {begin} and {end}")
+        sys.exit(f"expected {begin} and {end} in the page")
     return before + "\n".join([begin, *lines, end]) + after
 
 
 def main(folder, readme, picture):
     readme = pathlib.Path(readme)
     results = [Results(folder, kind) for kind in ("as_it_is", "mkl_avx512", "two_threads")]
-    blocks = {"benchmark": inference(results, os.path.relpath(picture, readme.parent)), "training": training(results)}
-    page = readme.read_text() if readme.exists() else "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in blocks)
-    for name, lines in blocks.items():
-        page = replace(page, name, lines)
+    found = blocks(results, os.path.relpath(picture, readme.parent))
+    page = readme.read_text() if readme.exists() else "".join(f"<!-- {marker}:begin -->\n<!-- {marker}:end -->\n" for marker in found)
+    for marker, lines in found.items():
+        page = replace(page, marker, lines)
     readme.write_text(page)
 
 
