@@ -132,6 +132,8 @@ class TheCommand(unittest.TestCase):
                 self.assertGreater(row[who], 0)
         table = attn("bench", "--rows", "other/.*clip", "--seconds", "0")
         self.assertRegex(table.stdout, r"other/fp32 T512 D64 logit clip +[0-9.]+ +– +[0-9.]+ ")
+        backward = attn("bench", "--rows", "^training backward/fp32 T128 D64$", "--seconds", "0")
+        self.assertRegex(backward.stdout, r"training backward/fp32 T128 D64( +[0-9.]+){5} +[0-9]+ % +GFLOP/s ")
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})
