@@ -86,7 +86,7 @@ ATTN_API std::optional<std::string> why_not(Backend backend, const at::Tensor& q
 ATTN_API std::vector<Backend> available_backends();
 
 /// What multiplies in the modules' linear maps on this CPU and thread, and why: "oneDNN (…)", for
-/// float32 maps of some size that record no gradient, or "LibTorch's linear (…)", with Python's bits.
+/// float32 maps of some size and their gradients, or "LibTorch's linear (…)", with Python's bits.
 ATTN_API std::string projection_kernel();
 
 }  // namespace attn
