@@ -18,6 +18,7 @@
 #include "kernel/careful.h"
 #include "kernel/decode_products-inl.h"
 #include "kernel/elements-inl.h"
+#include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
 #include "kernel/space.h"
 #include "kernel/squash-inl.h"
@@ -237,9 +238,7 @@ class Decoder {
     store_row(row_, p_.value_dim,
               static_cast<E*>(p_.output) + b_ * p_.output_batch + h * p_.output_head +
                   query * p_.output_row);
-    if (p_.logsumexp != nullptr) {
-      static_cast<T*>(p_.logsumexp)[(b_ * p_.heads + h) * p_.queries + query] = top + std::log(sum);
-    }
+    store_logsumexp(p_, (b_ * p_.heads + h) * p_.queries + query, top, sum);
   }
 
   /// A second pass over the keys: weights are known only when all logits are.

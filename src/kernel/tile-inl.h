@@ -13,6 +13,7 @@
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
 #include "kernel/elements-inl.h"
+#include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
@@ -34,41 +35,46 @@ struct SumTypeMath {
   using Key = T;
   using Value = T;
 
-  static bool keys_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.key.column == 1;
+  /// Whether the products read rows where they lie.
+  static bool in_place(const Problem& p, const View& rows, int64_t /*columns*/) {
+    return size_of(p.element) == sizeof(T) && rows.column == 1;
   }
-  static bool values_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.value.column == 1;
-  }
-  /// Numbers in a query or a key as the product reads it.
-  static int64_t key_numbers(const Problem& p) { return p.head_dim; }
+  static bool keys_in_place(const Problem& p) { return in_place(p, p.key, p.head_dim); }
+  static bool values_in_place(const Problem& p) { return in_place(p, p.value, p.value_dim); }
+  /// Numbers in a row of so many columns as `logits` reads it.
+  static int64_t row_numbers(int64_t columns) { return columns; }
 
+  /// Rows from `from` on to a tile with the rows in the lanes, times `scale`.
   template <int NV>
-  HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
-                                      T* HWY_RESTRICT rows, T* HWY_RESTRICT tile) {
-    const T scale = static_cast<T>(p.scale);
-    if (size_of(p.element) == sizeof(T) && p.query.column == 1 &&
-        !rows_collide<T>(queries, p.query.row)) {
-      rows_to_tile<NV, false>(static_cast<const T*>(from), p.query.row, queries, p.head_dim, scale,
-                              tile);
+  HWY_INLINE static void load_tile(const Problem& p, const View& view, const void* from,
+                                   int64_t rows, int64_t columns, double scale,
+                                   T* HWY_RESTRICT scratch, T* HWY_RESTRICT tile) {
+    const T factor = static_cast<T>(scale);
+    if (size_of(p.element) == sizeof(T) && view.column == 1 && !rows_collide<T>(rows, view.row)) {
+      rows_to_tile<NV, false>(static_cast<const T*>(from), view.row, rows, columns, factor, tile);
       return;
     }
-    const int64_t stride = p.head_dim + kBlock<T>;
-    load_rows(p.element, from, p.query.row, p.query.column, queries, p.head_dim, rows, stride);
-    rows_to_tile<NV, false>(rows, stride, queries, p.head_dim, scale, tile);
+    const int64_t stride = columns + kBlock<T>;
+    load_rows(p.element, from, view.row, view.column, rows, columns, scratch, stride);
+    rows_to_tile<NV, false>(scratch, stride, rows, columns, factor, tile);
   }
 
+  static void stage_rows(const Problem& p, const View& view, const void* from, int64_t n,
+                         int64_t columns, T* to) {
+    load_rows(p.element, from, view.row, view.column, n, columns, to, columns);
+  }
   static void stage_keys(const Problem& p, const void* from, int64_t n, T* to) {
-    load_rows(p.element, from, p.key.row, p.key.column, n, p.head_dim, to, p.head_dim);
+    stage_rows(p, p.key, from, n, p.head_dim, to);
   }
   static void stage_values(const Problem& p, const void* from, int64_t n, T* to) {
-    load_rows(p.element, from, p.value.row, p.value.column, n, p.value_dim, to, p.value_dim);
+    stage_rows(p, p.value, from, n, p.value_dim, to);
   }
 
+  /// Products of n rows of so many columns with a tile that was loaded with `scale`.
   template <int NV>
-  HWY_INLINE static void logits(const Problem& p, const T* keys, int64_t stride, int64_t n,
-                                const T* query_tile, T* logits) {
-    logits_of_rows<kRows<NV>, NV>(keys, stride, n, query_tile, p.head_dim, logits);
+  HWY_INLINE static void logits(const T* rows, int64_t stride, int64_t n, const T* tile,
+                                int64_t columns, double /*scale*/, T* logits) {
+    logits_of_rows<kRows<NV>, NV>(rows, stride, n, tile, columns, logits);
   }
 
   /// Turns logits into weights e^(logit − top), in place, and adds them to `sum`.
@@ -93,10 +99,10 @@ struct SumTypeMath {
   }
 
   template <int NV>
-  HWY_INLINE static void output(const Problem& p, const T* values, int64_t stride, int64_t n,
+  HWY_INLINE static void output(const T* values, int64_t stride, int64_t n, int64_t columns,
                                 const T* weights, const Vec<T> (&decay)[NV], bool fresh,
                                 T* output) {
-    output_of_rows<kRows<NV>, NV>(values, stride, n, weights, p.value_dim, decay, fresh, output);
+    output_of_rows<kRows<NV>, NV>(values, stride, n, weights, columns, decay, fresh, output);
   }
 
  private:
@@ -137,7 +143,7 @@ class QueryTiles {
         masks_(p, b, h),
         bias_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
-    queries_ = space.take<Key>(tiles * Math::key_numbers(p) * kWidth);
+    queries_ = space.take<Key>(tiles * Math::row_numbers(p.head_dim) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
     tops_ = space.take<T>(tiles * kWidth);
     sums_ = space.take<T>(tiles * kWidth);
@@ -147,7 +153,7 @@ class QueryTiles {
                                        RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
     careful_ = space.take<double>(p.value_dim);
     open_ = space.take<Open>(1);
-    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
+    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::row_numbers(p.head_dim));
     if (!Math::values_in_place(p)) values_ = space.take<Value>(kKeyBlock * p.value_dim);
   }
 
@@ -190,7 +196,7 @@ class QueryTiles {
     const int64_t lane = query - first_;
     return {query,
             std::min<int64_t>(kWidth, last_ - query),
-            queries_ + lane * Math::key_numbers(p_),
+            queries_ + lane * Math::row_numbers(p_.head_dim),
             outputs_ + lane * p_.value_dim,
             tops_ + lane,
             sums_ + lane,
@@ -209,8 +215,8 @@ class QueryTiles {
 
   HWY_INLINE void load(const Tile& tile) {
     const Tag<T> d;
-    Math::template load_queries<NV>(p_, element_at(p_.query, h_, tile.query), tile.queries,
-                                    scratch_, tile.query_tile);
+    Math::template load_tile<NV>(p_, p_.query, element_at(p_.query, h_, tile.query), tile.queries,
+                                 p_.head_dim, p_.scale, scratch_, tile.query_tile);
     for (int v = 0; v < NV; ++v) {
       hn::Store(hn::Set(d, kLowest<T>), d, tile.top + v * kLanes<T>);
       hn::Store(hn::Zero(d), d, tile.sum + v * kLanes<T>);
@@ -231,7 +237,7 @@ class QueryTiles {
     if (!Math::keys_in_place(p_)) {
       Math::stage_keys(p_, keys, n, keys_);
       block.keys = keys_;
-      block.key_stride = Math::key_numbers(p_);
+      block.key_stride = Math::row_numbers(p_.head_dim);
     }
     if (!Math::values_in_place(p_)) {
       Math::stage_values(p_, values, n, values_);
@@ -284,8 +290,8 @@ class QueryTiles {
   HWY_INLINE void final_logits(const Tile& tile, const Block& block, Range range,
                                Vec<T> (&top)[NV]) {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
-    Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
-                              range.n, tile.query_tile, logits_);
+    Math::template logits<NV>(block.keys + range.first * block.key_stride, block.key_stride,
+                              range.n, tile.query_tile, p_.head_dim, p_.scale, logits_);
     if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
     if (range.masked) {
@@ -321,9 +327,8 @@ class QueryTiles {
       hn::Store(top[v], d, tile.top + v * kLanes<T>);
       hn::Store(hn::MulAdd(sum[v], decay[v], added[v]), d, tile.sum + v * kLanes<T>);
     }
-    Math::template output<NV>(p_, block.values + range.first * block.value_stride,
-                              block.value_stride, range.n, logits_, decay, *tile.fresh,
-                              tile.output);
+    Math::template output<NV>(block.values + range.first * block.value_stride, block.value_stride,
+                              range.n, p_.value_dim, logits_, decay, *tile.fresh, tile.output);
     *tile.fresh = false;
   }
 
@@ -351,9 +356,9 @@ class QueryTiles {
                  p_.output_row);
     }
     if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
-    if (p_.logsumexp != nullptr) {
-      T* logsumexp = static_cast<T*>(p_.logsumexp) + (b_ * p_.heads + h_) * p_.queries + tile.query;
-      for (int64_t i = 0; i < tile.queries; ++i) logsumexp[i] = tile.top[i] + std::log(tile.sum[i]);
+    const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
+    for (int64_t i = 0; i < tile.queries; ++i) {
+      store_logsumexp(p_, row + i, tile.top[i], tile.sum[i]);
     }
     if (p_.weights != nullptr) write_weights(tile, factors);
   }
