@@ -21,7 +21,7 @@ thread_local bool reference_drops_as_the_kernel = false;
 uint32_t kernel_dropped(double p) { return static_cast<uint32_t>(std::lround(p * 65536.0)); }
 
 uint64_t draw_dropout_seed() {
-  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }

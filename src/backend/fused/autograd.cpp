@@ -86,16 +86,14 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static variable_list forward(AutogradContext* context, const at::Tensor& query,
                                const at::Tensor& key, const at::Tensor& value,
                                const std::optional<at::Tensor>& bias, const AttentionCall& call) {
-    AttentionCall asking = call;
-    asking.need_logsumexp = true;
-    const AttentionResult result = fused_forward(asking);
+    const ForwardPass pass = fused_forward_pass(call);
     context->set_materialize_grads(false);
-    if (!call.need_logsumexp) context->mark_non_differentiable({result.logsumexp});
+    if (!call.need_logsumexp) context->mark_non_differentiable({pass.logsumexp});
     context->save_for_backward({query, key, value, call.mask.attend_tensor(),
-                                call.mask.block_tensor(), bias.value_or(at::Tensor()),
-                                result.output, result.logsumexp});
+                                call.mask.block_tensor(), bias.value_or(at::Tensor()), pass.output,
+                                pass.logsumexp, pass.logsumexp_rest});
     context->saved_data["call"] = at::IValue::make_capsule(c10::make_intrusive<SavedCall>(call));
-    return {result.output, result.logsumexp};
+    return {pass.output, pass.logsumexp};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -107,8 +105,9 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     call.key = saved[1];
     call.value = saved[2];
     call.mask = with_tensors(call.mask, saved[3], saved[4], saved[5]);
-    const at::Tensor &output = saved[6], logsumexp = saved[7];
-    const at::Tensor &output_gradient = gradients[0], logsumexp_gradient = gradients[1];
+    const ForwardPass pass{saved[6], saved[7], saved[8]};
+    const at::Tensor& output_gradient = gradients[0];
+    const at::Tensor& logsumexp_gradient = gradients[1];
 
     WhichGradients wanted = {};
     for (size_t i = 0; i < kDifferentiables; ++i) {
@@ -124,7 +123,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     GradientTensors found =
         differentiate_again
             ? gradients_by_reference(call, output_gradient, logsumexp_gradient, wanted)
-            : fused_backward(call, output, logsumexp, output_gradient, logsumexp_gradient, wanted);
+            : fused_backward(call, pass, output_gradient, logsumexp_gradient, wanted);
     return {found[kQuery], found[kKey], found[kValue], found[kBias], at::Tensor()};
   }
 };

@@ -55,8 +55,8 @@ at::Tensor plain_gradient(const at::Tensor& gradient, const at::Tensor& of) {
 
 }  // namespace
 
-GradientTensors fused_backward(const AttentionCall& call, const at::Tensor& output,
-                               const at::Tensor& logsumexp, const at::Tensor& output_gradient,
+GradientTensors fused_backward(const AttentionCall& call, const ForwardPass& pass,
+                               const at::Tensor& output_gradient,
                                const at::Tensor& logsumexp_gradient, const WhichGradients& wanted) {
   const kernel::Problem p = fused_problem(call);
   const bool is_empty = p.batches == 0 || p.heads == 0 || p.queries == 0 || p.keys == 0;
@@ -71,13 +71,14 @@ GradientTensors fused_backward(const AttentionCall& call, const at::Tensor& outp
   if (is_empty) return gradients;
 
   kernel::Gradients g;
-  const at::Tensor output_part = plain_gradient(output_gradient, output);
-  g.output = operand_view(output);
-  g.logsumexp = logsumexp.const_data_ptr();
+  const at::Tensor output_part = plain_gradient(output_gradient, pass.output);
+  g.output = operand_view(pass.output);
+  g.logsumexp = pass.logsumexp.const_data_ptr();
+  g.logsumexp_rest = pass.logsumexp_rest.const_data_ptr();
   g.output_gradient = operand_view(output_part);
   at::Tensor logsumexp_part;
   if (logsumexp_gradient.defined()) {
-    logsumexp_part = plain_gradient(logsumexp_gradient, logsumexp).contiguous();
+    logsumexp_part = plain_gradient(logsumexp_gradient, pass.logsumexp).contiguous();
     g.logsumexp_gradient = logsumexp_part.const_data_ptr();
   }
   if (wanted[kQuery]) g.query = gradient_view(gradients[kQuery]);

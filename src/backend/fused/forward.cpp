@@ -11,34 +11,26 @@
 namespace attn {
 namespace {
 
-/// Allocates the results that the call asks for, and says so in the problem.
-AttentionResult allocate_results(const AttentionCall& call, kernel::Problem& p) {
-  AttentionResult result;
-  const at::TensorOptions options = call.query.options();
+/// Room for an output [B, H, L, Dv].
+at::Tensor allocate_output(kernel::Problem& p, const at::TensorOptions& options) {
   p.output_row = p.heads * p.value_dim;
   p.output_head = p.value_dim;
   p.output_batch = p.queries * p.output_row;
-  result.output = at::empty_strided({p.batches, p.heads, p.queries, p.value_dim},
-                                    {p.output_batch, p.output_head, p.output_row, 1}, options);
-  p.output = result.output.data_ptr();
-  if (call.need_weights) {
-    result.weights = at::empty({p.batches, p.heads, p.queries, p.keys}, options);
-    p.weights = result.weights.data_ptr();
-  }
-  if (call.need_logsumexp) {
-    result.logsumexp = at::empty({p.batches, p.heads, p.queries},
-                                 options.dtype(at::toOpMathType(call.query.scalar_type())));
-    p.logsumexp = result.logsumexp.data_ptr();
-  }
-  result.backend = Backend::kFused;
-  return result;
+  // Not a view, which autograd would not let be changed in place.
+  const at::Tensor output =
+      at::empty_strided({p.batches, p.heads, p.queries, p.value_dim},
+                        {p.output_batch, p.output_head, p.output_row, 1}, options);
+  p.output = output.data_ptr();
+  return output;
 }
 
-}  // namespace
+/// Room for one number a query, [B, H, L].
+at::Tensor allocate_rows(const kernel::Problem& p, const at::TensorOptions& options) {
+  return at::empty({p.batches, p.heads, p.queries},
+                   options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype()))));
+}
 
-AttentionResult fused_forward(const AttentionCall& call) {
-  kernel::Problem p = fused_problem(call);
-  AttentionResult result = allocate_results(call, p);
+void run_kernel(const kernel::Problem& p) {
   const kernel::Kernel& kernel = chosen_kernel();
   const double operations = 2.0 * static_cast<double>(p.batches * p.heads * p.queries) *
                             static_cast<double>(p.keys) *
@@ -51,7 +43,37 @@ AttentionResult fused_forward(const AttentionCall& call) {
       [&](int64_t merge, void* workspace, void* partials) {
         kernel.merge(p, merge, workspace, partials);
       });
+}
+
+}  // namespace
+
+AttentionResult fused_forward(const AttentionCall& call) {
+  const at::TensorOptions options = call.query.options();
+  kernel::Problem p = fused_problem(call);
+  AttentionResult result;
+  result.output = allocate_output(p, options);
+  if (call.need_weights) {
+    result.weights = at::empty({p.batches, p.heads, p.queries, p.keys}, options);
+    p.weights = result.weights.data_ptr();
+  }
+  if (call.need_logsumexp) {
+    result.logsumexp = allocate_rows(p, options);
+    p.logsumexp = result.logsumexp.data_ptr();
+  }
+  result.backend = Backend::kFused;
+  run_kernel(p);
   return result;
+}
+
+ForwardPass fused_forward_pass(const AttentionCall& call) {
+  const at::TensorOptions options = call.query.options();
+  kernel::Problem p = fused_problem(call);
+  ForwardPass pass{allocate_output(p, options), allocate_rows(p, options),
+                   allocate_rows(p, options)};
+  p.logsumexp = pass.logsumexp.data_ptr();
+  p.logsumexp_rest = pass.logsumexp_rest.data_ptr();
+  run_kernel(p);
+  return pass;
 }
 
 }  // namespace attn
