@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/simd-inl.h"
 #include "kernel/transpose-inl.h"
@@ -227,6 +228,27 @@ struct BFloat16Math {
       }
     }
     for (int v = 0; v < NV; ++v) sum[v] = hn::Add(sum[v], odd_sum[v]);
+  }
+
+  /// Zeroes the weights that are not kept: of a pair, the bits lie in different halves.
+  template <int NV>
+  HWY_INLINE static void drop(const KeptKeys<float, NV>& kept, int64_t n,
+                              float* HWY_RESTRICT weights) {
+    const hn::Repartition<uint16_t, Tag<float>> d;
+    auto* pairs = reinterpret_cast<uint16_t*>(weights);
+    for (int64_t j = 0; j < n; j += kGroup) {
+      hn::Vec<decltype(d)> words[NV];
+      for (int v = 0; v < NV; ++v) {
+        words[v] = hn::Load(d, reinterpret_cast<const uint16_t*>(kept.words[j / kGroup] + v * 16));
+      }
+      for (int64_t t = 0; t < std::min<int64_t>(kGroup, n - j); t += 2) {
+        const auto bit = hn::Set(d, static_cast<uint16_t>(KeptKeys<float, NV>::bit(t)));
+        for (int v = 0; v < NV; ++v) {
+          uint16_t* pair = pairs + ((j + t) / 2 * NV + v) * 32;
+          hn::Store(hn::IfThenElseZero(hn::TestBit(words[v], bit), hn::Load(d, pair)), d, pair);
+        }
+      }
+    }
   }
 
   template <int NV>

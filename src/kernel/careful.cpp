@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernel/dropout.h"
 #include "kernel/half.h"
 
 namespace attn::kernel {
@@ -73,12 +74,14 @@ void careful_row(const Problem& p, int64_t b, int64_t h, int64_t query, double* 
   }
   std::fill_n(output, p.value_dim, 0.0);
   const int64_t key_head = h / (p.heads / p.key_heads);
+  const double scale = dropout_scale(p);
   double sum = 0.0;
   for (int64_t key = 0; key < p.keys; ++key) {
     const Logit logit = logit_of(p, b, h, query, key);
-    const double weight = logit.value == kMinusInfinity ? 0.0 : std::exp(logit.value - top);
+    double weight = logit.value == kMinusInfinity ? 0.0 : std::exp(logit.value - top);
     sum += weight;
     if (logit.blocked && weight < kNoWeight) continue;
+    weight = keeps_weight(p, b, h, query, key) ? weight * scale : 0.0;
     for (int64_t x = 0; x < p.value_dim; ++x) {
       output[x] += weight * read(p.element, p.value.data, index(p.value, b, key_head, key, x));
     }

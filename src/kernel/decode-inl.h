@@ -29,9 +29,11 @@ namespace attn::kernel::HWY_NAMESPACE {
 /// Keys of a task.
 constexpr int64_t kChunk = 512;
 
-/// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone.
+/// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone, and on
+/// whether there is dropout, which is made for lanes of queries.
 inline bool suits_decoding(const Problem& p) {
-  return p.queries > 0 && p.queries <= 2 && p.keys > 0 && p.key.column == 1 && p.value.column == 1;
+  return p.queries > 0 && p.queries <= 2 && p.keys > 0 && p.key.column == 1 &&
+         p.value.column == 1 && p.dropped == 0;
 }
 
 /// The queries of one key head: rows are the group's heads times L queries.

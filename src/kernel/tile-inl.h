@@ -12,6 +12,7 @@
 
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
+#include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
@@ -98,6 +99,25 @@ struct SumTypeMath {
     }
   }
 
+  /// Zeroes the weights that are not kept.
+  template <int NV>
+  HWY_INLINE static void drop(const KeptKeys<T, NV>& kept, int64_t n, T* HWY_RESTRICT weights) {
+    const Tag<T> d;
+    const hn::RebindToUnsigned<Tag<T>> du;
+    for (int64_t j = 0; j < n; j += kGroup) {
+      hn::Vec<decltype(du)> words[NV];
+      for (int v = 0; v < NV; ++v) words[v] = hn::Load(du, kept.words[j / kGroup] + v * kLanes<T>);
+      for (int64_t t = 0; t < std::min<int64_t>(kGroup, n - j); ++t) {
+        const auto bit = hn::Set(du, KeptKeys<T, NV>::bit(t));
+        for (int v = 0; v < NV; ++v) {
+          T* weight = weights + ((j + t) * NV + v) * kLanes<T>;
+          const auto keeps = hn::RebindMask(d, hn::TestBit(words[v], bit));
+          hn::Store(hn::IfThenElseZero(keeps, hn::Load(d, weight)), d, weight);
+        }
+      }
+    }
+  }
+
   template <int NV>
   HWY_INLINE static void output(const T* values, int64_t stride, int64_t n, int64_t columns,
                                 const T* weights, const Vec<T> (&decay)[NV], bool fresh,
@@ -121,6 +141,7 @@ class QueryTiles {
   using Key = typename Math::Key;
   using Value = typename Math::Value;
   using Open = OpenKeys<T, NV>;
+  using Kept = KeptKeys<T, NV>;
 
  public:
   static constexpr int kWidth = NV * kLanes<T>;
@@ -141,7 +162,8 @@ class QueryTiles {
         first_(first),
         last_(last),
         masks_(p, b, h),
-        bias_(p, b, h) {
+        bias_(p, b, h),
+        dropout_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
     queries_ = space.take<Key>(tiles * Math::row_numbers(p.head_dim) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
@@ -153,6 +175,7 @@ class QueryTiles {
                                        RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
     careful_ = space.take<double>(p.value_dim);
     open_ = space.take<Open>(1);
+    if (dropout_.any()) kept_ = space.take<Kept>(1);
     if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::row_numbers(p.head_dim));
     if (!Math::values_in_place(p)) values_ = space.take<Value>(kKeyBlock * p.value_dim);
   }
@@ -327,9 +350,17 @@ class QueryTiles {
       hn::Store(top[v], d, tile.top + v * kLanes<T>);
       hn::Store(hn::MulAdd(sum[v], decay[v], added[v]), d, tile.sum + v * kLanes<T>);
     }
+    if (dropout_.any()) drop<Math>(tile, block.key + range.first, range.n);
     Math::template output<NV>(block.values + range.first * block.value_stride, block.value_stride,
                               range.n, p_.value_dim, logits_, decay, *tile.fresh, tile.output);
     *tile.fresh = false;
+  }
+
+  /// Zeroes the weights that dropout takes. The others grow with the factors of the outputs.
+  template <class AnyMath>
+  HWY_INLINE void drop(const Tile& tile, int64_t key, int64_t n) {
+    dropout_.template draw<T, NV>(tile.query, key, n, *kept_);
+    AnyMath::template drop<NV>(*kept_, n, logits_);
   }
 
   /// Divides by the sums, rounds, and writes what was asked for.
@@ -337,10 +368,11 @@ class QueryTiles {
     const Tag<T> d;
     const bool nan = p_.nan_when_fully_masked && p_.keys > 0;
     const Vec<T> nothing = hn::Set(d, nan ? std::numeric_limits<T>::quiet_NaN() : T(0));
+    const Vec<T> scale = hn::Set(d, static_cast<T>(dropout_scale(p_)));
     HWY_ALIGN T factors[kWidth];
     for (int i = 0; i < kWidth; i += kLanes<T>) {
       const Vec<T> sum = hn::Load(d, tile.sum + i);
-      const Vec<T> factor = hn::Div(hn::Set(d, T(1)), sum);
+      const Vec<T> factor = hn::Div(scale, sum);
       hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(d)), nothing, factor), d, factors + i);
     }
     if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
@@ -407,6 +439,7 @@ class QueryTiles {
       final_logits(tile, block, {0, block.n, masks_.any()}, top);
       load_state(tile, top, sum);
       SumTypeMath<T>::template weights<NV>(block.n, top, logits_, sum);
+      if (dropout_.any()) drop<SumTypeMath<T>>(tile, key, block.n);
       tile_to_rows<NV>(logits_, factors, tile.queries, block.n, scratch_, kKeyBlock);
       store_rows(p_.element, scratch_, kKeyBlock, tile.queries, block.n,
                  weights + key * size_of(p_.element), p_.keys);
@@ -417,6 +450,7 @@ class QueryTiles {
   const int64_t b_, h_, key_head_, first_, last_;
   const RowMasks masks_;
   const RowBias bias_;
+  const RowDropout dropout_;
   Key* queries_;
   T* outputs_;
   T* tops_;
@@ -426,6 +460,7 @@ class QueryTiles {
   T* scratch_;
   double* careful_;
   Open* open_;
+  Kept* kept_ = nullptr;
   Key* keys_ = nullptr;
   Value* values_ = nullptr;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <kernel/attention.h>
+#include <kernel/dropout.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,6 +111,7 @@ class PlainProblem {
     for (int64_t j = 0; j < p_.keys; ++j) {
       const bool absent = blocked[j] && p[j] == 0.0;
       p[j] = sum == 0.0 ? nothing : static_cast<double>(p[j] / sum);
+      p[j] *= kernel::keeps_weight(p_, b, h, i, j) ? kernel::dropout_scale(p_) : 0.0;
       for (int64_t x = 0; x < p_.value_dim && !absent; ++x) {
         const double term = p[j] * value_[j * p_.value_dim + x];
         output[x] += term;
