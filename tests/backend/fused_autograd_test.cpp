@@ -277,6 +277,15 @@ TEST_F(FusedAutograd, C26_SecondDerivativesTellEqualOperandsApart) {
       is_near(second(Backend::kFused), expected, 1e-13 * expected.abs().max().item<double>()));
 }
 
+TEST_F(FusedAutograd, C26_ValuesHaveNoSecondDerivativeThroughLogsumexp) {
+  const GradientCall call = make();
+  const PerOperand leaves = call.leaves({false, false, true, false});
+  const auto result = attention(leaves[0], leaves[1], leaves[2], fused().need_logsumexp(true));
+  const at::Tensor first =
+      grad({result.logsumexp.sum()}, {leaves[2]}, {}, std::nullopt, /*create_graph=*/true)[0];
+  EXPECT_TRUE(at::equal(first, at::zeros_like(first)));
+}
+
 TEST_F(FusedAutograd, C26_SecondDerivativesUnderAutocastKeepTheirDtypes) {
   const at::Tensor x = at::randn({1, H, L, D}).requires_grad_();
   const Autocast autocast(at::kBFloat16);

@@ -109,7 +109,8 @@ TEST_F(FusedGradients, OfARowWithoutKeysAreZeroAndFinite) {
     const PerOperand found = call.fused();
     for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(found[i].isfinite().all().item<bool>());
     EXPECT_EQ(found[0].narrow(2, 0, 2).abs().max().item<double>(), 0.0);
-    EXPECT_GT(found[0].narrow(2, 2, L - 2).abs().min().item<double>(), 0.0);
+    // A row of one key has a gradient of zero as well: its weight is 1.
+    EXPECT_GT(found[0].narrow(2, 3, L - 3).abs().amax(-1).min().item<double>(), 0.0);
   });
 }
 
@@ -178,7 +179,7 @@ TEST_F(FusedGradients, AreTheSameBitsWhicheverOthersAreAskedFor) {
       const PerOperand found = call.fused(wanted);
       for (size_t i = 0; i < found.size(); ++i) {
         ASSERT_EQ(found[i].defined(), wanted[i]);
-        if (wanted[i]) EXPECT_TRUE(at::equal(found[i], all[i])) << i << " of " << which;
+        EXPECT_TRUE(!wanted[i] || at::equal(found[i], all[i])) << i << " of " << which;
       }
     }
   });

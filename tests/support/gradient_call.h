@@ -131,7 +131,6 @@ class GradientBounds {
                      (dtype == at::kDouble ? L + S : 0.0));
     rounding_ = dtype == at::kHalf || dtype == at::kBFloat16 ? epsilon(dtype) / 2 : 0.0;
     relative_ += (dtype == at::kBFloat16 ? 4.0 : 2.0) * rounding_;
-    step_ = dtype == at::kHalf ? 0x1p-25 : 1e-36;
     set_sizes(call.in_float64(), scale * clip, weight_scale);
   }
 
@@ -179,7 +178,9 @@ class GradientBounds {
     const at::Tensor a = actual.to(at::kDouble);
     // A gradient of the bias has the bias's dtype.
     const double rounding = std::max(rounding_, epsilon(actual.scalar_type()) / 2);
-    const at::Tensor bound = size * relative_ + truth.abs() * rounding + step_;
+    // The least numbers are rounded to steps.
+    const double step = actual.scalar_type() == at::kHalf ? 0x1p-25 : 1e-36;
+    const at::Tensor bound = size * relative_ + truth.abs() * rounding + step;
     const at::Tensor near = (a - truth).abs().le(bound);
     const at::Tensor same = a.eq(truth).logical_or(a.isnan().logical_and(truth.isnan()));
     const at::Tensor wrong = near.logical_or(same).logical_not().flatten().nonzero().flatten();
@@ -191,7 +192,7 @@ class GradientBounds {
            << bound.flatten()[first].item<double>();
   }
 
-  double relative_, rounding_, step_;
+  double relative_, rounding_;
   PerOperand sizes_;
 };
 

@@ -69,9 +69,12 @@ GradientTensors gradients_by_reference(AttentionCall call, const at::Tensor& out
   for (size_t i = 0; i < kDifferentiables; ++i) {
     if (wanted[i]) inputs.push_back(of[i]);
   }
-  const variable_list found = torch::autograd::grad(roots, inputs, root_gradients,
-                                                    /*retain_graph=*/create_graph, create_graph,
-                                                    /*allow_unused=*/true);
+  // The values alone do not reach the log-sum-exp: there may be no root.
+  const variable_list found =
+      roots.empty() ? variable_list(inputs.size())
+                    : torch::autograd::grad(roots, inputs, root_gradients,
+                                            /*retain_graph=*/create_graph, create_graph,
+                                            /*allow_unused=*/true);
   GradientTensors gradients;
   auto next = found.begin();
   for (size_t i = 0; i < kDifferentiables; ++i) {
