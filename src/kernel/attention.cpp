@@ -36,7 +36,7 @@
 //
 // A query's numbers are computed in the same order whatever the width of the tile, its place in it,
 // the batch and the thread. So the bits depend on neither, and targets with fused multiply-adds agree in
-// float32. Not here: dropout, gradients, sparse patterns, AMX.
+// float32. Not here: gradients (gradients.cpp), sparse patterns, AMX.
 
 #include "kernel/attention.h"
 
@@ -55,6 +55,7 @@
 #include "kernel/bf16_decode-inl.h"
 #include "kernel/decode-inl.h"
 #include "kernel/tile-inl.h"
+#include "kernel/types-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
@@ -118,21 +119,6 @@ void run_task(const Problem& p, int64_t task, void* workspace) {
     run_tiles<Math, 1>(p, b, h, first, last, workspace);
   } else {
     run_tiles<Math, 2>(p, b, h, first, last, workspace);
-  }
-}
-
-/// Calls body(T(), E()) for the problem's type of the sums T and of the elements E.
-template <class Body>
-HWY_INLINE auto with_types(const Problem& p, Body body) {
-  switch (p.element) {
-    case Element::kFloat64:
-      return body(double(), double());
-    case Element::kBFloat16:
-      return body(float(), BFloat16());
-    case Element::kFloat16:
-      return body(float(), Float16());
-    default:
-      return body(float(), float());
   }
 }
 

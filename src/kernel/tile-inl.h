@@ -24,10 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
 
-/// A logit this far below the largest has the weight 0.
-template <class T>
-constexpr T kNegligible = sizeof(T) == 4 ? T(88) : T(1001);
-
 /// Arithmetic in the type of the sums: keys and values are read where they lie, or, where their
 /// elements are of another type or not adjacent, copied block by block.
 template <class T>
@@ -186,7 +182,7 @@ class QueryTiles {
       load(tile_of(query));
     }
     for (int64_t key = 0; key < p_.keys; key += kKeyBlock) {
-      if (key >= visible_end(last_) && can_skip(tops_, lanes)) break;
+      if (masks_.hidden_from_all(last_, key) && blocked_weigh_nothing(p_, tops_, lanes)) break;
       const Block block = block_at(key);
       for (int64_t query = first_; query < last_; query += kWidth) absorb(tile_of(query), block);
     }
@@ -231,11 +227,6 @@ class QueryTiles {
            (b_ * view.batch + head * view.head + row * view.row) * size_of(p_.element);
   }
 
-  /// The first key that is too late for every query before `last`.
-  int64_t visible_end(int64_t last) const {
-    return p_.causal ? std::clamp<int64_t>(last + p_.causal_offset, 0, p_.keys) : p_.keys;
-  }
-
   HWY_INLINE void load(const Tile& tile) {
     const Tag<T> d;
     Math::template load_tile<NV>(p_, p_.query, element_at(p_.query, h_, tile.query), tile.queries,
@@ -270,18 +261,6 @@ class QueryTiles {
     return block;
   }
 
-  /// Whether a blocked key has no weight, exactly, in any of these lanes, whose largest logits so far
-  /// are at `top`: then it may be left out without changing a bit.
-  HWY_INLINE bool can_skip(const T* top, int64_t lanes) const {
-    if (p_.masked_score == -std::numeric_limits<double>::infinity()) return true;
-    const Tag<T> d;
-    const Vec<T> masked_score = hn::Set(d, static_cast<T>(p_.masked_score));
-    for (int64_t i = 0; i < lanes; i += kLanes<T>) {
-      const Vec<T> above = hn::Sub(hn::Load(d, top + i), masked_score);
-      if (!hn::AllTrue(d, hn::Ge(above, hn::Set(d, kNegligible<T>)))) return false;
-    }
-    return true;
-  }
   HWY_INLINE void load_state(const Tile& tile, Vec<T> (&top)[NV], Vec<T> (&sum)[NV]) const {
     const Tag<T> d;
     for (int v = 0; v < NV; ++v) {
@@ -290,27 +269,8 @@ class QueryTiles {
     }
   }
 
-  /// The keys of a block that some query of the tile may see, rounded to groups; `masked` if not all
-  /// queries see all of them.
-  struct Range {
-    int64_t first;
-    int64_t n;
-    bool masked;
-  };
-  HWY_INLINE Range read_masks(const Tile& tile, const Block& block) {
-    if (masks_.open_to_all(tile.query, block.key, block.n)) return {0, block.n, false};
-    masks_.read(tile.query, tile.queries, block.key, block.n, *open_);
-    if (!can_skip(tile.top, kWidth)) return {0, block.n, true};
-    int64_t first = 0;
-    int64_t last = (block.n + kGroup - 1) / kGroup;
-    while (first < last && open_->kinds[first] == Open::kBlocked) ++first;
-    while (first < last && open_->kinds[last - 1] == Open::kBlocked) --last;
-    if (first == last) return {0, 0, true};
-    return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup, true};
-  }
-
   /// Logits of the range after squash, bias and mask; raises `top` to the largest of each lane.
-  HWY_INLINE void final_logits(const Tile& tile, const Block& block, Range range,
+  HWY_INLINE void final_logits(const Tile& tile, const Block& block, KeyRange range,
                                Vec<T> (&top)[NV]) {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
     Math::template logits<NV>(block.keys + range.first * block.key_stride, block.key_stride,
@@ -335,8 +295,9 @@ class QueryTiles {
   /// Adds a block to a tile: rescales what is there to the new largest logit, adds what is new.
   HWY_INLINE void absorb(const Tile& tile, const Block& block) {
     const Tag<T> d;
-    if (block.key >= visible_end(tile.query + tile.queries) && can_skip(tile.top, kWidth)) return;
-    const Range range = read_masks(tile, block);
+    const KeyRange range =
+        visible_keys(masks_, tile.query, tile.queries, block.key, block.n, *open_,
+                     [&] { return blocked_weigh_nothing(p_, tile.top, kWidth); });
     if (range.n == 0) return;
     Vec<T> top[NV], sum[NV], decay[NV], added[NV];
     load_state(tile, top, sum);
@@ -379,14 +340,8 @@ class QueryTiles {
     const int64_t first_row =
         b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
-    if (size_of(p_.element) == sizeof(T) && !rows_collide<T>(tile.queries, p_.output_row)) {
-      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim,
-                       reinterpret_cast<T*>(output), p_.output_row);
-    } else {
-      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);
-      store_rows(p_.element, scratch_, p_.value_dim, tile.queries, p_.value_dim, output,
-                 p_.output_row);
-    }
+    store_tile<NV>(p_.element, tile.output, factors, tile.queries, p_.value_dim, scratch_, output,
+                   p_.output_row);
     if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
     const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
     for (int64_t i = 0; i < tile.queries; ++i) {

@@ -118,6 +118,9 @@ class OwnedProblem {
   Extent value_extent() const {
     return {problem.batches, problem.key_heads, problem.keys, problem.value_dim};
   }
+  Extent output_extent() const {
+    return {problem.batches, problem.heads, problem.queries, problem.value_dim};
+  }
   Extent logits_extent() const {
     return {problem.batches, problem.heads, problem.queries, problem.keys};
   }
