@@ -47,14 +47,16 @@ struct RandomGradients {
     AttentionOptions& options = call.options;
     options.mask(testing::without_bias(mask.mask))
         .masked_score(dice.pick({-kInfinity, -kInfinity, -1e9, -1e20, -2.0, 1.0}));
-    // Where a bias of −∞ blocks a whole row, Python's NaN goes on into the queries and the bias.
-    if (!mask.bias.defined() && dice.chance(0.2)) options.fully_masked(FullyMasked::kNaN);
     if (dice.chance(0.3)) options.scale(dice.pick({0.5, 2.0, -1.0}) / std::sqrt(s.D));
     if (dice.chance(0.3)) {
       const double limit = dice.pick({0.5, 2.0, 10.0});
       dice.chance(0.5) ? options.logit_clip(limit) : options.softcap(limit);
     }
     if (dice.chance(0.3)) options.dropout_p(dice.pick({0.1, 0.5, 0.9}));
+    // Python's NaN goes on into queries and bias where a bias of −∞ blocks a row, and is not dropped.
+    if (!mask.bias.defined() && options.dropout_p() == 0.0 && dice.chance(0.2)) {
+      options.fully_masked(FullyMasked::kNaN);
+    }
     do {
       for (bool& one : wanted) one = dice.chance(0.7);
       if (!call.operands[3].defined()) wanted[3] = false;

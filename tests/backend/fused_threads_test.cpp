@@ -110,6 +110,26 @@ TEST(FusedThreads, AnyNumberOfThemGivesTheSameBitsOfGradients) {
   }
 }
 
+TEST(FusedThreads, AnyNumberOfThemDropsTheSameWeights) {
+  for (ThreadedCall call : calls()) {
+    call.options.dropout_p(0.2);
+    on_every_target([&] {
+      const auto seeded = [&](auto run) {
+        torch::manual_seed(1);
+        return run();
+      };
+      const Threads one(1);
+      const AttentionResult result = seeded([&] { return call.run(); });
+      const std::vector<at::Tensor> gradients = seeded([&] { return call.gradients(); });
+      for (const int count : {2, 3, 8}) {
+        at::set_num_threads(count);
+        EXPECT_TRUE(same_bits(seeded([&] { return call.run(); }), result)) << count;
+        EXPECT_TRUE(same_bits(seeded([&] { return call.gradients(); }), gradients)) << count;
+      }
+    });
+  }
+}
+
 TEST(FusedThreads, C34_AGradientsBitsDoNotDependOnBatchmates) {
   for (const ThreadedCall& call : calls()) {
     if (call.options.mask().bias_tensor().defined()) continue;  // one gradient for all batches

@@ -249,19 +249,17 @@ std::vector<double> loss_curve(Backend backend, at::ScalarType dtype, double dro
 }
 
 TEST(FusedTraining, TheLossCurveOf200StepsIsTheReferences) {
-  // The curves part by what one step's rounding, √200 of them, and the descent's own sensitivity make: a
-  // step moves parameters by 0.1 times a gradient that is off by some 10 roundings, and the loss hardly
-  // more. Over 200 steps at random that is 10 · √200 · 0.1 = 14 roundings of a loss of order 1; where the
-  // descent amplifies differences it does so by less than 10 (measured by disturbing a parameter by one
-  // part in 10^9).
+  // A step moves each parameter by 0.1 of a gradient that is off by some 10 roundings, and the loss, of
+  // order 1, by hardly more: 10 · 0.1 · √200 = 14 roundings after 200 steps at random, twice that at the
+  // extreme. The descent amplifies none: a parameter that starts 1e-9 away moves the loss most at once.
   const KernelDropoutGuard the_same_dropout;
   for (const double dropout : {0.0, 0.2}) {
     for (const auto dtype : {at::kDouble, at::kFloat}) {
       const auto expected = loss_curve(Backend::kReference, dtype, dropout);
       const auto found = loss_curve(Backend::kFused, dtype, dropout);
-      EXPECT_LT(expected.back(), 0.8 * expected.front());  // it learns
+      EXPECT_LT(expected.back(), 0.9 * expected.front());  // it learns
       for (size_t step = 0; step < expected.size(); ++step) {
-        ASSERT_NEAR(found[step], expected[step], 140 * testing::epsilon(dtype) / 2)
+        ASSERT_NEAR(found[step], expected[step], 28 * testing::epsilon(dtype) / 2)
             << "step " << step << " dropout " << dropout;
       }
     }

@@ -124,6 +124,7 @@ TEST(ReportedBugs, C13_AMaskOfOneKeyOrOfOddStridesIsReadWithinItsBounds) {
   auto module = fill_with_waves(XavierMultiheadAttention(8, 8, 8, 8, 2));
   const at::Tensor x = waves({2, 3, 8}, 0.7, 0.1, at::kFloat);
   const at::Tensor mask = bools({2, 3, 1}, {1, 0, 1, 0, 1, 1});
+  const at::NoGradGuard no_grad;
   const auto [expected, weights] = module(x, x, x, mask.expand({2, 3, 3}).contiguous(), true);
   EXPECT_TRUE(at::equal(std::get<0>(module(x, x, x, mask)), expected));
   const at::Tensor odd = at::as_strided(mask, {2, 3, 1}, {3, 1, 999999});
@@ -238,8 +239,11 @@ TEST(ReportedBugs, C27_AskingForWeightsLeavesTheOutputAlone) {
   const at::Tensor x = waves({2, 3, 8}, 0.7, 0.1, at::kFloat);
   at::Tensor mask = lower_triangle(3, 3).repeat({2, 1, 1});
   mask[1][2].fill_(false);
-  EXPECT_TRUE(at::equal(std::get<0>(module(x, x, x, mask, true)),
-                        std::get<0>(module(x, x, x, mask, false))));
+  const auto output = [&](bool need_attn) { return std::get<0>(module(x, x, x, mask, need_attn)); };
+  // In training the reference returns them, and rounds otherwise: outputs of order 1 of sums of 8.
+  EXPECT_TRUE(is_near(output(true), output(false), 20 * testing::epsilon(at::kFloat)));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::equal(output(true), output(false)));
   const at::Tensor q = waves({2, 3, 4, 5}, 0.7, 0.1, at::kFloat);
   for (const Backend backend : available_backends()) {
     const auto options =
