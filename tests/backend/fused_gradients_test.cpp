@@ -126,6 +126,27 @@ TEST_F(FusedGradients, OfARowOfNaNPoisonTheValuesAsInPython) {
   });
 }
 
+TEST_F(FusedGradients, AreNotReachedByNaNInABlockedKey) {
+  const at::Tensor open = at::randn({B, 1, 1, S}).gt(-0.5);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    GradientCall call = make(dtype);
+    call.options.mask(Mask::attend(open));
+    GradientCall poisoned = call;
+    const at::Tensor blocked = open.logical_not().transpose(2, 3);  // [B, 1, S, 1]
+    for (const size_t i : {1, 2}) {
+      call.operands[i] = call.operands[i].masked_fill(blocked, 0.0);
+      poisoned.operands[i] = call.operands[i].masked_fill(blocked, i == 1 ? NAN : kInfinity);
+    }
+    on_every_target([&] {
+      const PerOperand expected = call.fused(), found = poisoned.fused();
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_TRUE(found[i].isfinite().all().item<bool>()) << i << " " << dtype;
+        EXPECT_LT(testing::relative_error(found[i], expected[i].to(at::kDouble)), 1e-2);
+      }
+    });
+  }
+}
+
 TEST_F(FusedGradients, OfABiasHaveItsShapeAndDtype) {
   for (int sizes = 0; sizes < 16; ++sizes) {
     const auto size = [&](int bit, int64_t n) { return (sizes >> bit & 1) != 0 ? n : 1; };
