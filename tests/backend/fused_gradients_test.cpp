@@ -279,6 +279,14 @@ TEST_F(FusedGradients, WithoutQueriesKeysOrBatchesAreZeros) {
   }
 }
 
+TEST_F(FusedGradients, WithoutValuesComeFromLogsumexpAlone) {
+  GradientCall call = make();
+  call.operands[2] = call.operands[2].narrow(3, 0, 0);
+  call.output_gradient = call.output_gradient.narrow(3, 0, 0);
+  call.logsumexp_gradient = logsumexp_gradient(call);
+  on_every_target([&] { expect_right_gradients(call); });
+}
+
 TEST_F(FusedGradients, C25_OnlyTheBiasMayRequireOne) {
   using testing::waves;
   GradientCall call{{waves({1, 2, 3, 4}, 0.7, 0.1), waves({1, 2, 3, 4}, 0.9, 0.4),

@@ -60,11 +60,14 @@ GradientTensors fused_backward(const AttentionCall& call, const ForwardPass& pas
                                const at::Tensor& logsumexp_gradient, const WhichGradients& wanted) {
   const kernel::Problem p = fused_problem(call);
   const bool is_empty = p.batches == 0 || p.heads == 0 || p.queries == 0 || p.keys == 0;
+  // The values do not reach the log-sum-exp.
+  const bool reaches_values = output_gradient.defined();
   const std::array of = {&call.query, &call.key, &call.value, &call.mask.bias_tensor()};
   GradientTensors gradients;
   for (size_t i = 0; i < kDifferentiables; ++i) {
     if (!wanted[i]) continue;
-    gradients[i] = is_empty     ? at::zeros(of[i]->sizes(), of[i]->options())
+    const bool is_zero = is_empty || (i == kValue && !reaches_values);
+    gradients[i] = is_zero      ? at::zeros(of[i]->sizes(), of[i]->options())
                    : i == kBias ? at::empty(of[i]->sizes(), of[i]->options())
                                 : empty_in_order_of(*of[i]);
   }
@@ -83,7 +86,7 @@ GradientTensors fused_backward(const AttentionCall& call, const ForwardPass& pas
   }
   if (wanted[kQuery]) g.query = gradient_view(gradients[kQuery]);
   if (wanted[kKey]) g.key = gradient_view(gradients[kKey]);
-  if (wanted[kValue]) g.value = gradient_view(gradients[kValue]);
+  if (wanted[kValue] && reaches_values) g.value = gradient_view(gradients[kValue]);
   if (wanted[kBias]) g.bias = bias_gradient(gradients[kBias]);
 
   const kernel::Kernel& kernel = chosen_kernel();
