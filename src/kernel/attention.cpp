@@ -70,8 +70,6 @@ void merge_gradients(const Problem& p, const Gradients& g, int64_t merge, void* 
 Plan plan_gradients_bf16(const Problem& p, const Gradients& g);
 void run_gradients_bf16(const Problem& p, const Gradients& g, int64_t task, void* workspace,
                         void* partials);
-void merge_gradients_bf16(const Problem& p, const Gradients& g, int64_t merge, void* workspace,
-                          void* partials);
 #endif
 
 /// How the queries of every head are cut into tasks of some tiles each.
@@ -214,7 +212,7 @@ const std::vector<Kernel>& supported_kernels() {
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
       found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge_bf16,
                        N_AVX3::plan_gradients_bf16, N_AVX3::run_gradients_bf16,
-                       N_AVX3::merge_gradients_bf16});
+                       N_AVX3::merge_gradients});
     }
     if (has_avx512())
       found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge, N_AVX3::plan_gradients,

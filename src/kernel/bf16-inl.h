@@ -259,6 +259,16 @@ struct BFloat16Math {
                     columns, decay, fresh, output);
   }
 
+  /// Adding half a unit to the magnitude rounds to nearest; ties go away from zero.
+  HWY_INLINE static Vec<uint32_t> rounded_pairs(Vec<float> even, Vec<float> odd) {
+    const Tag<uint32_t> d;
+    const hn::Repartition<uint16_t, Tag<uint32_t>> d16;
+    const Vec<uint32_t> half = hn::Set(d, 0x8000);
+    const Vec<uint32_t> lower = hn::ShiftRight<16>(hn::Add(hn::BitCast(d, even), half));
+    const Vec<uint32_t> upper = hn::Add(hn::BitCast(d, odd), half);
+    return hn::BitCast(d, hn::OddEven(hn::BitCast(d16, upper), hn::BitCast(d16, lower)));
+  }
+
  private:
   /// A power of two, 1/√D for D = 16, 64, 256, scales queries without rounding them.
   static bool scales_exactly(double scale) {
@@ -287,16 +297,6 @@ struct BFloat16Math {
       }
       if (columns % 2 != 0) to[columns] = BFloat16{0};
     }
-  }
-
-  /// Weights are not negative, so that adding half a unit rounds to nearest; ties go up.
-  HWY_INLINE static Vec<uint32_t> rounded_pairs(Vec<float> even, Vec<float> odd) {
-    const Tag<uint32_t> d;
-    const hn::Repartition<uint16_t, Tag<uint32_t>> d16;
-    const Vec<uint32_t> half = hn::Set(d, 0x8000);
-    const Vec<uint32_t> lower = hn::ShiftRight<16>(hn::Add(hn::BitCast(d, even), half));
-    const Vec<uint32_t> upper = hn::Add(hn::BitCast(d, odd), half);
-    return hn::BitCast(d, hn::OddEven(hn::BitCast(d16, upper), hn::BitCast(d16, lower)));
   }
 };
 

@@ -38,12 +38,13 @@ struct GradientCut {
   }
 
   int64_t tasks() const { return cells * chains * parts; }
+  bool has_units() const { return members > 0; }
 };
 
 inline GradientCut cut_gradients(const Problem& p, const Gradients& g) {
-  constexpr int64_t kEnoughTasks = 32;
+  constexpr int64_t kManyTasks = 32;
   constexpr int64_t kFewTasks = 8;
-  constexpr int64_t kLongPart = 512;  // a shorter part costs its queries' loading, which is felt
+  constexpr int64_t kLongPart = 1024;  // loading queries for a part costs as much as 15 keys
   constexpr int64_t kShortPart = 128;
   const auto pieces = [](int64_t whole, int64_t of) { return (whole + of - 1) / of; };
 
@@ -51,19 +52,19 @@ inline GradientCut cut_gradients(const Problem& p, const Gradients& g) {
   const bool has_bias = g.bias.data != nullptr;
   cut.share_batches = has_bias && g.bias.batches < p.batches;
   cut.share_heads = has_bias && g.bias.heads < p.heads;
-  const int64_t units = p.batches * p.key_heads;
   cut.cells = (cut.share_batches ? 1 : p.batches) * (cut.share_heads ? 1 : p.key_heads);
-  cut.members = cut.cells == 0 ? 0 : units / cut.cells;
-  cut.chains =
-      cut.cells == 0 ? 0 : std::min(cut.members, std::max<int64_t>(1, kEnoughTasks / cut.cells));
+  const int64_t units = p.batches * p.key_heads;
+  if (units == 0) return cut;
+  cut.members = units / cut.cells;
+  cut.chains = std::min(cut.members, pieces(kManyTasks, cut.cells));
 
-  const int64_t lines = std::max<int64_t>(1, cut.cells * cut.chains);
-  int64_t parts = std::max(std::min(pieces(kFewTasks, lines), p.keys / kShortPart),
-                           std::min(pieces(kEnoughTasks, lines), p.keys / kLongPart));
-  if (has_bias && g.bias.columns < p.keys) parts = 1;  // the parts would add to the same numbers
-  parts = std::max<int64_t>(parts, 1);
-  cut.part_keys = pieces(pieces(p.keys, parts), kShortPart) * kShortPart;
-  cut.parts = std::max<int64_t>(1, pieces(p.keys, std::max<int64_t>(cut.part_keys, 1)));
+  // The number of batches must not matter: it would to the order in which dQ is summed up.
+  const bool parts_collide = has_bias && g.bias.columns < p.keys;
+  const int64_t parts =
+      std::max({int64_t{1}, std::min(pieces(kFewTasks, p.key_heads), p.keys / kShortPart),
+                std::min(pieces(kManyTasks, p.key_heads), p.keys / kLongPart)});
+  cut.part_keys = parts_collide ? p.keys : pieces(pieces(p.keys, parts), kShortPart) * kShortPart;
+  cut.parts = p.keys == 0 ? 1 : pieces(p.keys, cut.part_keys);
   return cut;
 }
 

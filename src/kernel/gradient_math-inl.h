@@ -19,7 +19,7 @@ namespace attn::kernel::HWY_NAMESPACE {
 template <class T>
 struct SumTypeGradientMath : SumTypeMath<T> {
   /// Queries whose tiles share a block of keys.
-  static constexpr int kGroupQueries = 64;
+  static constexpr int kGroupQueries = 128;
   /// Whether dQ reads keys and gradients in pairs of keys, not as the other products read them.
   static constexpr bool kPairsKeys = false;
 

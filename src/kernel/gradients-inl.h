@@ -8,9 +8,11 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernel/bias-inl.h"
+#include "kernel/careful.h"
 #include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/gradient_math-inl.h"
@@ -70,6 +72,9 @@ class GradientTiles {
                   2 * whole_vectors<T>(p.value_dim), RowBias::kScratch<T, NV>,
                   kWidth * BiasSums<T>::kScratchRow}));
     open_ = space.take<Open>(1);
+    all_open_ = space.take<typename Open::Word>(kWidth);
+    if (all_open_ != nullptr) std::fill_n(all_open_, kWidth, ~typename Open::Word{0});
+    careful_ = space.take<double>(p.head_dim);
     if (dropout_.any()) kept_ = space.take<Kept>(1);
     if (p.squash != Squash::kNone) slope_ = space.take<T>(kGradientBlock * kWidth);
     if (!keys_in_place_) keys_ = space.take<Number>(kGradientBlock * Math::row_numbers(p.head_dim));
@@ -170,6 +175,17 @@ class GradientTiles {
     std::fill_n(rest, kWidth, T(0));
     std::fill_n(delta, kWidth, T(0));
     const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
+    if (asks_logits_) {
+      if constexpr (sizeof(T) == sizeof(double)) {
+        output_products<double>(tile, delta);
+      } else if (p_.element == Element::kFloat32) {
+        output_products<float>(tile, delta);
+      } else if (p_.element == Element::kBFloat16) {
+        output_products<BFloat16>(tile, delta);
+      } else {
+        output_products<Float16>(tile, delta);
+      }
+    }
     bool dead_rows_are_nan = false;
     for (int64_t i = 0; i < tile.queries; ++i) {
       const T sum = static_cast<const T*>(g_.logsumexp)[row + i];
@@ -182,7 +198,6 @@ class GradientTiles {
       if (g_.logsumexp_rest != nullptr) {
         rest[i] = static_cast<const T*>(g_.logsumexp_rest)[row + i];
       }
-      if (asks_logits_) delta[i] = output_product(tile.query + i);
       if (g_.logsumexp_gradient != nullptr) {
         delta[i] -= static_cast<const T*>(g_.logsumexp_gradient)[row + i];
       }
@@ -190,24 +205,31 @@ class GradientTiles {
     tile.skips_blocked = !dead_rows_are_nan && blocked_weigh_nothing<T>(p_, logsumexp, kWidth);
   }
 
-  /// The product of a query's output and its gradient.
-  HWY_INLINE T output_product(int64_t query) {
+  /// The products of the queries' outputs and their gradients.
+  template <class E>
+  HWY_INLINE void output_products(const Tile& tile, T* HWY_RESTRICT delta) {
     const Tag<T> d;
+    const E* output = static_cast<const E*>(element_at(g_.output, h_, tile.query));
+    const E* gradient = static_cast<const E*>(element_at(g_.output_gradient, h_, tile.query));
     const int64_t columns = p_.value_dim;
-    T* output = scratch_;
-    T* gradient = scratch_ + whole_vectors<T>(columns);
-    load_rows(p_.element, element_at(g_.output, h_, query), 0, g_.output.column, 1, columns, output,
-              0);
-    load_rows(p_.element, element_at(g_.output_gradient, h_, query), 0, g_.output_gradient.column,
-              1, columns, gradient, 0);
-    Vec<T> sum = hn::Zero(d);
-    int64_t x = 0;
-    for (; x + kLanes<T> <= columns; x += kLanes<T>) {
-      sum = hn::MulAdd(hn::Load(d, output + x), hn::Load(d, gradient + x), sum);
+    for (int64_t i = 0; i < tile.queries; ++i) {
+      int64_t x = 0;
+      T total = 0;
+      if (g_.output.column == 1 && g_.output_gradient.column == 1) {
+        Vec<T> sum = hn::Zero(d);
+        for (; x + kLanes<T> <= columns; x += kLanes<T>) {
+          sum = hn::MulAdd(load_as(d, output + x), load_as(d, gradient + x), sum);
+        }
+        total = hn::GetLane(hn::SumOfLanes(d, sum));
+      }
+      for (; x < columns; ++x) {
+        total += static_cast<T>(to_float(output[x * g_.output.column])) *
+                 static_cast<T>(to_float(gradient[x * g_.output_gradient.column]));
+      }
+      delta[i] = total;
+      output += g_.output.row;
+      gradient += g_.output_gradient.row;
     }
-    T total = hn::GetLane(hn::SumOfLanes(d, sum));
-    for (; x < columns; ++x) total += output[x] * gradient[x];
-    return total;
   }
 
   Block block_at(int64_t key, int64_t n) {
@@ -354,8 +376,9 @@ class GradientTiles {
     for (int64_t j = 0; j < range.n; j += kGroup) {
       const int64_t n = std::min<int64_t>(kGroup, range.n - j);
       const int64_t g = (range.first + j) / kGroup;
-      const bool masked = range.masked && open_->kinds[g] != Open::kOpen;
-      const auto* open = masked ? open_->words[g] : nullptr;
+      const bool mixed = range.masked && open_->kinds[g] != Open::kOpen;
+      const bool masked = mixed || bias_.any();  // a bias of −∞ is a mask, too
+      const auto* open = mixed ? open_->words[g] : all_open_;
       const auto* kept = dropout_.any() ? kept_->words[j / kGroup] : nullptr;
       T* w = weights + j * kWidth;
       T* g_of = gradients + j * kWidth;
@@ -393,7 +416,10 @@ class GradientTiles {
         if constexpr (kMasked) {
           const auto bit = hn::Set(du, typename Open::Word{1} << j);
           sees = hn::RebindMask(d, hn::TestBit(hn::Load(du, open + v * kLanes<T>), bit));
+          const Vec<T> minus_infinity = hn::Set(d, -std::numeric_limits<T>::infinity());
+          const auto open_logit = hn::AndNot(hn::Eq(logit, minus_infinity), sees);
           logit = hn::IfThenElse(sees, logit, row.masked_score);
+          sees = open_logit;
         }
         if constexpr (kDropped) {
           const auto bit = hn::Set(du, Kept::bit(j));
@@ -422,6 +448,9 @@ class GradientTiles {
       const Tile& tile = tiles_[t];
       T* sums = query_gradients_ + t * p_.head_dim * kWidth;
       if (tile.fresh) std::fill_n(sums, p_.head_dim * kWidth, T(0));
+      if ((masks_.any() || bias_.any()) && !all_finite(sums, p_.head_dim * kWidth)) {
+        mend(tile, sums);
+      }
       if (query_sums_ != nullptr) {
         tile_to_rows<NV>(sums, ones, tile.queries, p_.head_dim,
                          query_sums_ + tile.query * p_.head_dim, p_.head_dim);
@@ -432,6 +461,21 @@ class GradientTiles {
                      static_cast<char*>(to.data) +
                          (b_ * to.batch + h_ * to.head + tile.query * to.row) * size_of(p_.element),
                      to.row);
+    }
+  }
+
+  /// Computes rows that are not finite again, so that NaN or ∞ in keys that a mask hides stay there.
+  HWY_NOINLINE void mend(const Tile& tile, T* sums) {
+    for (int64_t i = 0; i < tile.queries; ++i) {
+      bool finite = true;
+      for (int64_t x = 0; x < p_.head_dim; ++x) {
+        finite = finite && std::isfinite(sums[x * kWidth + i]);
+      }
+      if (finite) continue;
+      careful_query_gradient(p_, g_, b_, h_, tile.query + i, first_, last_, careful_);
+      for (int64_t x = 0; x < p_.head_dim; ++x) {
+        sums[x * kWidth + i] = static_cast<T>(careful_[x]);
+      }
     }
   }
 
@@ -457,8 +501,10 @@ class GradientTiles {
   T* delta_;
   T* scratch_;
   Open* open_;
+  typename Open::Word* all_open_;
   Kept* kept_ = nullptr;
   T* slope_ = nullptr;
+  double* careful_;
   Number* keys_ = nullptr;
   Number* values_ = nullptr;
   Number* key_pairs_ = nullptr;

@@ -16,7 +16,7 @@
 // The tiles are those of the forward pass, queries in the lanes (gradients-inl.h). Three of the five
 // products, K · Qᵀ, V · dOᵀ and Kᵀ · dSᵀ, are its two. Sums over queries, dV and dK, put the features
 // in the lanes, and broadcast the numbers of Pᵀ and dSᵀ where the tiles left them
-// (gradient_products-inl.h), 64 queries at a time, against blocks of 64 keys: what lives meanwhile fits
+// (gradient_products-inl.h), 128 queries at a time, against blocks of 64 keys: what lives meanwhile fits
 // the L2 cache, the block's P and dS the L1 cache.
 //
 // A task goes through all queries for a range of keys (gradient_cut.h), so that dK and dV have one
@@ -34,6 +34,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <cstring>
+
+#include "kernel/bf16_gradients-inl.h"
 #include "kernel/gradient_cut.h"
 #include "kernel/gradients-inl.h"
 #include "kernel/types-inl.h"
@@ -202,14 +205,28 @@ HWY_NOINLINE void merge_of(const Problem& p, const Gradients& g, int64_t merge, 
   }
 }
 
+/// Without batches or heads there is one task: a bias gradient of zeros.
+Plan plan_of_nothing() {
+  Plan plan;
+  plan.tasks = 1;
+  return plan;
+}
+
+void run_nothing(const Problem& p, const BiasGradient& bias) {
+  if (bias.data == nullptr) return;
+  const int64_t numbers = bias.batches * bias.heads * bias.rows * bias.columns;
+  std::memset(bias.data, 0, static_cast<size_t>(numbers * size_of(p.bias_element)));
+}
+
 Plan plan_gradients(const Problem& p, const Gradients& g) {
-  if (p.batches == 0 || p.heads == 0) return {};
+  if (!cut_gradients(p, g).has_units()) return plan_of_nothing();
   return with_types(p,
                     [&]<class T, class E>(T, E) { return plan_of<SumTypeGradientMath<T>>(p, g); });
 }
 
 void run_gradients(const Problem& p, const Gradients& g, int64_t task, void* workspace,
                    void* partials) {
+  if (!cut_gradients(p, g).has_units()) return run_nothing(p, g.bias);
   with_types(p, [&]<class T, class E>(T, E) {
     run_of<SumTypeGradientMath<T>>(p, g, task, workspace, partials);
   });
@@ -221,18 +238,21 @@ void merge_gradients(const Problem& p, const Gradients& g, int64_t merge, void* 
 }
 
 #if HWY_TARGET == HWY_AVX3
-// The same three where the CPU has AVX512_BF16.
+// The first two where the CPU has AVX512_BF16.
 
-Plan plan_gradients_bf16(const Problem& p, const Gradients& g) { return plan_gradients(p, g); }
+Plan plan_gradients_bf16(const Problem& p, const Gradients& g) {
+  if (p.element != Element::kBFloat16 || !cut_gradients(p, g).has_units()) {
+    return plan_gradients(p, g);
+  }
+  return plan_of<BFloat16GradientMath>(p, g);
+}
 
 void run_gradients_bf16(const Problem& p, const Gradients& g, int64_t task, void* workspace,
                         void* partials) {
-  run_gradients(p, g, task, workspace, partials);
-}
-
-void merge_gradients_bf16(const Problem& p, const Gradients& g, int64_t merge, void* workspace,
-                          void* partials) {
-  merge_gradients(p, g, merge, workspace, partials);
+  if (p.element != Element::kBFloat16 || !cut_gradients(p, g).has_units()) {
+    return run_gradients(p, g, task, workspace, partials);
+  }
+  run_of<BFloat16GradientMath>(p, g, task, workspace, partials);
 }
 #endif
 

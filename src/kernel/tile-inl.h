@@ -342,31 +342,13 @@ class QueryTiles {
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
     store_tile<NV>(p_.element, tile.output, factors, tile.queries, p_.value_dim, scratch_, output,
                    p_.output_row);
-    if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
+    if ((masks_.any() || bias_.any()) && !all_finite(tile.output, p_.value_dim * kWidth))
+      mend(tile, output);
     const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
     for (int64_t i = 0; i < tile.queries; ++i) {
       store_logsumexp(p_, row + i, tile.top[i], tile.sum[i]);
     }
     if (p_.weights != nullptr) write_weights(tile, factors);
-  }
-
-  HWY_INLINE bool all_finite(const Tile& tile) const {
-    const Tag<T> d;
-    const Vec<T> zero = hn::Zero(d);
-    Vec<T> sum[4] = {zero, zero, zero, zero};  // of 0 · x, which is NaN where x is NaN or ∞
-    const int64_t numbers = p_.value_dim * kWidth;
-    int64_t i = 0;
-    for (; i + 4 * kLanes<T> <= numbers; i += 4 * kLanes<T>) {
-      HWY_UNROLL(4)
-      for (int k = 0; k < 4; ++k) {
-        sum[k] = hn::MulAdd(zero, hn::Load(d, tile.output + i + k * kLanes<T>), sum[k]);
-      }
-    }
-    for (; i < numbers; i += kLanes<T>) {
-      sum[0] = hn::MulAdd(zero, hn::Load(d, tile.output + i), sum[0]);
-    }
-    const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
-    return hn::AllTrue(d, hn::Eq(all, all));
   }
 
   HWY_NOINLINE void mend(const Tile& tile, char* output) {

@@ -121,20 +121,20 @@ TEST(KernelGradientsBits, OfABatchDoNotDependOnItsBatchmates) {  // C34
   });
 }
 
-TEST(KernelGradientsBits, DoNotDependOnWhatElseIsAskedFor) {
+TEST(KernelGradientsBits, OfQueryKeyAndValueDoNotDependOnWhichOfThemAreAskedFor) {
   for_some_problems([](const OwnedProblem& owned, const GradientRequest& request, Random&) {
-    GradientRequest none = request;
-    none.query = none.key = none.value = false;
-    none.bias = {};
-    GradientRequest query = none, key = none, value = none, bias = none;
-    query.query = key.key = value.value = true;
-    bias.bias = request.bias;
+    GradientRequest all = request;
+    all.bias = {};
+    GradientRequest query = all, key = all, value = all;
+    query.key = query.value = false;
+    key.query = key.value = false;
+    value.query = value.key = false;
     for (const Kernel& kernel : supported_kernels()) {
       SCOPED_TRACE(kernel.name);
       const auto run = [&](const GradientRequest& r) {
         return testing::run_gradients(kernel, owned.problem, r);
       };
-      expect_same({run(query).query, run(key).key, run(value).value, run(bias).bias}, run(request));
+      expect_same({run(query).query, run(key).key, run(value).value, {}}, run(all));
     }
   });
 }
@@ -145,7 +145,7 @@ TEST(KernelGradientsBits, DoNotDependOnHowRowsLieInMemory) {  // C11
     GradientRequest other_request = request;
     const auto moved = [&](const View& view, const testing::Extent& extent) {
       const View rows = random.chance(0.5) ? testing::strides_of(extent, {0, 2, 1, 3})
-                                           : testing::strides_of(extent, {2, 3, 1, 0});
+                                           : testing::strides_of(extent, {2, 1, 0, 3});
       return owned.tensor(extent, rows, other.element, [&](auto... at) {
         return testing::read(other.element, view.data, testing::index_of(view, at...));
       });

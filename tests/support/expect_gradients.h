@@ -41,39 +41,48 @@ inline double relative_gradient_bound(kernel::Element element) {
   return 0.0;
 }
 
-/// Root mean square of what rounding to the element takes, relative to the number: 2^-digits / √3 of
-/// numbers just above a power of two, a quarter less on average over all.
+/// The most that rounding to the element takes from a number, relative to it.
 inline double rounding_error(kernel::Element element) {
   switch (element) {
     case kernel::Element::kFloat32:
-      return 0.43 * 0x1p-24;
+      return 0x1p-24;
     case kernel::Element::kFloat64:
-      return 0.43 * 0x1p-53;
+      return 0x1p-53;
     case kernel::Element::kBFloat16:
-      return 0.43 * 0x1p-8;
+      return 0x1p-8;
     case kernel::Element::kFloat16:
-      return 0.43 * 0x1p-11;
+      return 0x1p-11;
   }
   return 0.0;
 }
 
-/// What bounds a gradient's error, relative to what the gradient's terms would sum to if their signs were
-/// random.
+/// What bounds a gradient's error.
 struct GradientBound {
+  double rounding;  ///< The last one, relative to the gradient.
+  /// What came before, relative to what the gradient's terms would sum to if their signs were random.
   double of_norm;
-  double of_each;  ///< The largest of many errors is some 5 times as large as they are on average.
+  /// The largest of many errors is some 5 times as large as they are on average, which for roundings is
+  /// 0.43 times the most.
+  double of_each;
 };
 
-/// For gradients of elements of a type. The sums are allowed half more than the output's.
-inline GradientBound gradient_bound(const kernel::Problem& p, const PlainAnswer& plain,
-                                    kernel::Element element) {
-  const double sums = 1.5 * sum_bound(p, plain);
-  const double roundings_before = p.element == kernel::Element::kBFloat16  ? 3.0
-                                  : p.element == kernel::Element::kFloat16 ? 1.0
-                                                                           : 0.0;
-  const double roundings =
-      std::hypot(std::sqrt(roundings_before) * rounding_error(p.element), rounding_error(element));
-  return {1.5 * roundings + sums, 5.0 * (roundings + sums)};
+/// For gradients of elements of a type. The sums are allowed half more than the output's; how many roundings
+/// there are, is said above. Sums over queries may err to one side where these or the output's gradients
+/// are all equal, by half a digit each time; and where outputs are, too, so are all their roundings.
+inline GradientBound gradient_bound(const kernel::Problem& p, const GradientRequest& request,
+                                    const PlainAnswer& plain, kernel::Element element) {
+  double sums = 1.5 * sum_bound(p, plain);
+  const double count = p.element == kernel::Element::kBFloat16  ? 3.0
+                       : p.element == kernel::Element::kFloat16 ? 1.0
+                                                                : 0.0;
+  double roundings = std::sqrt(count) * rounding_error(p.element);
+  const bool equal_gradients = request.output_gradient.row == 0;
+  if (p.key_heads > 0 && (p.query.row == 0 || equal_gradients)) {
+    const auto terms = static_cast<double>(p.queries * p.heads / p.key_heads);
+    sums += terms * rounding_error(sum_element(p.element));
+    if (equal_gradients && (p.query.row == 0 || p.keys == 1)) roundings *= std::sqrt(terms);
+  }
+  return {rounding_error(element), roundings + sums, 5.0 * (0.43 * roundings + sums)};
 }
 
 /// A gradient of elements of a type against the plain one: the norm of the error, and every number on
@@ -100,7 +109,9 @@ inline void expect_accurate_gradient(const char* name, kernel::Element element,
     } else if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(actual)) << says("not NaN");
     } else if (std::abs(expected) < largest) {
-      ASSERT_LE(std::abs(actual - expected), bound.of_each * size + step) << says("inaccurate");
+      ASSERT_LE(std::abs(actual - expected),
+                bound.rounding * std::abs(expected) + bound.of_each * size + step)
+          << says("inaccurate");
       difference += (actual - expected) * (actual - expected);
       gradient += expected * expected;
       spread += plain.spread[i] * plain.spread[i];
@@ -109,8 +120,9 @@ inline void expect_accurate_gradient(const char* name, kernel::Element element,
   }
   // Of a few numbers all may be off the most.
   if (plain.numbers.size() < 100) return;
-  EXPECT_LE(std::sqrt(difference),
-            bound.of_norm * std::sqrt(std::max(gradient, spread)) + std::sqrt(steps))
+  EXPECT_LE(std::sqrt(difference), bound.rounding * std::sqrt(gradient) +
+                                       bound.of_norm * std::sqrt(std::max(gradient, spread)) +
+                                       std::sqrt(steps))
       << name << " gradient: relative error " << std::sqrt(difference / std::max(gradient, spread));
 }
 
@@ -118,7 +130,7 @@ inline void expect_accurate_gradient(const char* name, kernel::Element element,
 inline void expect_accurate(const kernel::Problem& p, const GradientRequest& request,
                             const GradientAnswer& answer, const PlainGradients& plain,
                             const PlainAnswer& plain_answer) {
-  const GradientBound bound = gradient_bound(p, plain_answer, p.element);
+  const GradientBound bound = gradient_bound(p, request, plain_answer, p.element);
   if (request.query) {
     expect_accurate_gradient("query", p.element, bound, answer.query, plain.query);
   }
@@ -126,7 +138,7 @@ inline void expect_accurate(const kernel::Problem& p, const GradientRequest& req
   if (request.value) expect_accurate_gradient("value", p.element, bound, answer.value, plain.value);
   if (request.wants_bias()) {
     expect_accurate_gradient("bias", p.bias_element,
-                             gradient_bound(p, plain_answer, p.bias_element), answer.bias,
+                             gradient_bound(p, request, plain_answer, p.bias_element), answer.bias,
                              plain.bias);
   }
 }

@@ -192,6 +192,7 @@ inline std::string describe(const kernel::Problem& p) {
   if (p.squash != kernel::Squash::kNone) {
     text << (p.squash == kernel::Squash::kClip ? ", clip " : ", softcap ") << p.squash_limit;
   }
+  if (p.dropped != 0) text << ", dropped " << p.dropped << " by seed " << p.dropout_seed;
   if (p.causal) text << ", causal " << p.causal_offset;
   if (p.attend.data != nullptr) view("attend", p.attend);
   if (p.block.data != nullptr) view("block", p.block);
