@@ -117,6 +117,9 @@ class TheCommand(unittest.TestCase):
                 rows = json.loads(result.stdout)
                 wrong = [row for row in rows if row["verdict"] not in ("agrees", "skipped")]
                 self.assertEqual((result.returncode, wrong), (0, []))
+                # Gradients are compared as well, but through returned weights.
+                notes = {row["reason"] for row in rows if row["verdict"] == "agrees"} - {""}
+                self.assertEqual(notes, {"outputs only: it has no gradient through returned weights (need_weights)"})
                 # Dropout, and what ends ahead of every backend.
                 self.assertLess(sum(row["verdict"] == "skipped" for row in rows), len(rows) / 4)
 
