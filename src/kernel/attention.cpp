@@ -34,6 +34,11 @@
 // features instead, the heads of a group read K and V together, and chunks of 512 keys are tasks of
 // their own, merged in their order.
 //
+// Dropout (dropout-inl.h) follows from a weight's place alone: a counter-based generator makes 16 random
+// bits of the seed, batch, head, query and key, for eight keys at once and the queries in the lanes. A
+// block's weights are zeroed after they are summed up, so that l and the log-sum-exp know nothing of it;
+// those that stay grow in the end, with the division by l.
+//
 // A query's numbers are computed in the same order whatever the width of the tile, its place in it,
 // the batch and the thread. So the bits depend on neither, and targets with fused multiply-adds agree in
 // float32. Not here: gradients (gradients.cpp), sparse patterns, AMX.
@@ -41,7 +46,8 @@
 #include "kernel/attention.h"
 
 // Highway avoids EMU128, its portable target, with early GCC 12, for a fault in how that vectorises
-// products' upper halves; there are none here, and HWY_SCALAR lacks what a tile needs.
+// products' upper halves. Dropout alone takes some, from lanes of 64 bits, which its tests see unharmed;
+// and HWY_SCALAR lacks what a tile needs.
 #define HWY_BROKEN_EMU128 0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/attention.cpp"

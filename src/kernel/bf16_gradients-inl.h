@@ -80,6 +80,60 @@ HWY_NOINLINE void bf16_add_products(const TileFactor<BFloat16>* tiles, int count
   bf16_add_features<4>(tiles, count, width, right_row, n, features, 0, fresh, to, to_row);
 }
 
+HWY_INLINE __m512i round_to_bf16(__m512 lower, __m512 upper) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(upper, lower));
+}
+
+/// Rounds n keys' numbers in place: row j of bfloat16 lies where the first half of row j / 2 was.
+HWY_NOINLINE void bf16_round_rows(int64_t numbers, float* rows) {
+  auto* to = reinterpret_cast<BFloat16*>(rows);
+  int64_t i = 0;
+  for (; i + 32 <= numbers; i += 32) {
+    _mm512_store_si512(to + i,
+                       round_to_bf16(_mm512_load_ps(rows + i), _mm512_load_ps(rows + i + 16)));
+  }
+  if (i < numbers) {
+    const __m512i last = round_to_bf16(_mm512_load_ps(rows + i), _mm512_setzero_ps());
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to + i), _mm512_castsi512_si256(last));
+  }
+}
+
+/// Rounds n keys' gradients in place, and besides makes pairs of keys 2j and 2j + 1 of them, one lane
+/// after another; zero for a key that is not there.
+template <int NV>
+HWY_NOINLINE void bf16_round_and_pair(int64_t n, float* HWY_RESTRICT rows,
+                                      BFloat16* HWY_RESTRICT pairs) {
+  const __m512i step = _mm512_set1_epi32(0x0001'0001);
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  // Numbers i of either vector in turn, i from 0 or from 16 on.
+  const __m512i from_0 =
+      _mm512_or_si512(_mm512_mullo_epi32(lanes, step), _mm512_set1_epi32(32 << 16));
+  const __m512i from_16 = _mm512_add_epi16(from_0, _mm512_set1_epi16(16));
+  auto* rounded = reinterpret_cast<BFloat16*>(rows);
+  for (int64_t j = 0; j < n; j += 2, pairs += NV * 32) {
+    const float* even_row = rows + j * NV * 16;
+    const float* odd_row = even_row + NV * 16;
+    __m512 even[NV], odd[NV];
+    for (int v = 0; v < NV; ++v) {
+      even[v] = _mm512_load_ps(even_row + v * 16);
+      odd[v] = j + 1 < n ? _mm512_load_ps(odd_row + v * 16) : _mm512_setzero_ps();
+    }
+    if constexpr (NV == 2) {
+      const __m512i even_numbers = round_to_bf16(even[0], even[NV - 1]);
+      const __m512i odd_numbers = round_to_bf16(odd[0], odd[NV - 1]);
+      _mm512_store_si512(rounded + j * 32, even_numbers);
+      _mm512_store_si512(rounded + (j + 1) * 32, odd_numbers);
+      _mm512_store_si512(pairs, _mm512_permutex2var_epi16(even_numbers, from_0, odd_numbers));
+      _mm512_store_si512(pairs + 32, _mm512_permutex2var_epi16(even_numbers, from_16, odd_numbers));
+    } else {
+      const __m512i numbers = round_to_bf16(even[0], odd[0]);
+      _mm512_store_si512(rounded + j * 16, numbers);
+      const __m512i halves = _mm512_sub_epi16(from_0, _mm512_set1_epi32(16 << 16));
+      _mm512_store_si512(pairs, _mm512_permutexvar_epi16(halves, numbers));
+    }
+  }
+}
+
 }  // namespace attn::kernel::HWY_NAMESPACE
 HWY_POP_ATTRIBUTES
 HWY_AFTER_NAMESPACE();
@@ -101,31 +155,16 @@ struct BFloat16GradientMath : BFloat16Math {
     stage_pairs(view, from, queries, columns, to, right_row(columns));
   }
 
-  /// Rounds n keys' numbers, in place.
-  template <int kWidth>
-  HWY_INLINE static const BFloat16* to_left(int64_t n, float* numbers) {
-    const Tag<float> d;
-    auto* rounded = reinterpret_cast<BFloat16*>(numbers);
-    for (int64_t i = 0; i < n * kWidth; i += kLanes<float>) {
-      store_as(d, hn::Load(d, numbers + i), rounded + i);
-    }
-    return rounded;
-  }
-
-  /// The gradients of keys 2j and 2j + 1, rounded, as pairs; zero for a key that is not there.
   template <int NV>
-  HWY_INLINE static void pair_gradients(int64_t n, float* HWY_RESTRICT gradients,
-                                        float* HWY_RESTRICT pairs) {
-    const Tag<float> d;
-    const Tag<uint32_t> du;
-    for (int64_t j = 0; j < n; j += 2) {
-      for (int v = 0; v < NV; ++v) {
-        const float* even = gradients + (j * NV + v) * 16;
-        const Vec<float> odd = j + 1 < n ? hn::Load(d, even + NV * 16) : hn::Zero(d);
-        hn::Store(rounded_pairs(hn::Load(d, even), odd), du,
-                  reinterpret_cast<uint32_t*>(pairs) + (j / 2 * NV + v) * 16);
-      }
-    }
+  HWY_INLINE static void round_weights(int64_t n, float* weights) {
+    bf16_round_rows(n * NV * 16, weights);
+  }
+  template <int NV>
+  HWY_INLINE static void round_gradients(int64_t n, float* gradients, BFloat16* pairs) {
+    bf16_round_and_pair<NV>(n, gradients, pairs);
+  }
+  static const BFloat16* rounded(const float* numbers) {
+    return reinterpret_cast<const BFloat16*>(numbers);
   }
 
   template <int kWidth>

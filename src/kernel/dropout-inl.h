@@ -57,7 +57,7 @@ class RowDropout {
   HWY_INLINE void draw(int64_t query, int64_t key, int64_t n, KeptKeys<T, NV>& kept) const {
     const hn::RebindToUnsigned<Tag<T>> d;
     for (int v = 0; v < NV; ++v) {
-      const Rows<T> rows = rows_of<T>(query + v * kLanes<T>);
+      const Rows<T> rows(*this, query + v * kLanes<T>);
       for (int64_t j = 0; j < n; j += kGroup) {
         const auto word = draw_group<T>(rows, key + j, std::min<int64_t>(kGroup, n - j));
         hn::Store(word, d, kept.words[j / kGroup] + v * kLanes<T>);
@@ -79,14 +79,6 @@ class RowDropout {
     uint64_t first, second;
   };
 
-  /// What the first three rounds make of the queries alone.
-  template <class T>
-  struct Rows {
-    Wide first_product[kParts<T>];   ///< of round 0
-    Wide second_product[kParts<T>];  ///< of round 1, and round 2's key
-    Wide third_product[kParts<T>];   ///< of round 2
-  };
-
   /// The products of the lanes' lower halves.
   HWY_INLINE static Wide multiply(uint64_t factor, Wide x) {
     const Tag<uint64_t> d;
@@ -94,25 +86,30 @@ class RowDropout {
     return hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, hn::Set(d, factor)));
   }
 
+  /// What the first three rounds make of the queries alone.
   template <class T>
-  HWY_INLINE Rows<T> rows_of(int64_t query) const {
-    const Tag<uint64_t> d;
-    Rows<T> rows;
-    for (int part = 0; part < kParts<T>; ++part) {
-      const Wide lane = hn::Mul(hn::Iota(d, 0), hn::Set(d, uint64_t{kParts<T>}));
-      const Wide counter = hn::Add(lane, hn::Set(d, static_cast<uint64_t>(query + part)));
-      const Wide first = multiply(kFirst, counter);
-      const Wide second =
-          multiply(kSecond, hn::Xor(hn::ShiftRight<32>(first), hn::Set(d, keys_[0].second)));
-      const uint64_t head = static_cast<uint32_t>(head_product_);
-      const Wide third =
-          multiply(kFirst, hn::Xor(hn::ShiftRight<32>(second), hn::Set(d, head ^ keys_[1].first)));
-      rows.first_product[part] = first;
-      rows.second_product[part] = hn::Xor(second, hn::Set(d, keys_[2].first));
-      rows.third_product[part] = third;
+  struct Rows {
+    HWY_INLINE Rows(const RowDropout& dropout, int64_t query) {
+      const Tag<uint64_t> d;
+      const Key* keys = dropout.keys_;
+      const Wide lanes = hn::Mul(hn::Iota(d, 0), hn::Set(d, uint64_t{kParts<T>}));
+      const Wide head_and_key =
+          hn::Set(d, static_cast<uint32_t>(dropout.head_product_) ^ keys[1].first);
+      for (int part = 0; part < kParts<T>; ++part) {
+        const Wide counter = hn::Add(lanes, hn::Set(d, static_cast<uint64_t>(query + part)));
+        const Wide first = multiply(kFirst, counter);
+        const Wide second =
+            multiply(kSecond, hn::Xor(hn::ShiftRight<32>(first), hn::Set(d, keys[0].second)));
+        first_product[part] = first;
+        second_product[part] = hn::Xor(second, hn::Set(d, keys[2].first));
+        third_product[part] = multiply(kFirst, hn::Xor(hn::ShiftRight<32>(second), head_and_key));
+      }
     }
-    return rows;
-  }
+
+    Wide first_product[kParts<T>];   ///< of round 0
+    Wide second_product[kParts<T>];  ///< of round 1, and round 2's key
+    Wide third_product[kParts<T>];   ///< of round 2
+  };
 
   /// The word of up to 32 keys.
   template <class T>

@@ -86,7 +86,7 @@ HWY_INLINE void load_row(const E* HWY_RESTRICT from, int64_t stride, int64_t n,
 HWY_INLINE void from_double(double x, double* to) { *to = x; }
 HWY_INLINE void from_double(double x, float* to) { *to = static_cast<float>(x); }
 HWY_INLINE void from_double(double x, BFloat16* to) {
-  *to = hwy::BF16FromF32(static_cast<float>(x));
+  *to = std::bit_cast<BFloat16>(float_to_bfloat16(static_cast<float>(x)));
 }
 HWY_INLINE void from_double(double x, Float16* to) {
   *to = std::bit_cast<Float16>(float_to_half(static_cast<float>(x)));

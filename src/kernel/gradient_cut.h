@@ -44,7 +44,8 @@ struct GradientCut {
 inline GradientCut cut_gradients(const Problem& p, const Gradients& g) {
   constexpr int64_t kManyTasks = 32;
   constexpr int64_t kFewTasks = 8;
-  constexpr int64_t kLongPart = 1024;  // loading queries for a part costs as much as 15 keys
+  constexpr int64_t kLongPart =
+      2048;  // a part costs some 40 keys for loading and storing its queries
   constexpr int64_t kShortPart = 128;
   const auto pieces = [](int64_t whole, int64_t of) { return (whole + of - 1) / of; };
 

@@ -37,11 +37,12 @@ struct SumTypeGradientMath : SumTypeMath<T> {
     for (int64_t i = 0; i < queries; ++i) std::fill_n(to + i * row + columns, pad, T(0));
   }
 
-  /// The weights or gradients of n keys as the left factor of the sums over queries; in place.
-  template <int kWidth>
-  static const T* to_left(int64_t /*n*/, T* numbers) {
-    return numbers;
-  }
+  /// Weights and gradients of n keys are rounded, in place, as the products read them.
+  template <int NV>
+  static void round_weights(int64_t /*n*/, T* /*weights*/) {}
+  template <int NV>
+  static void round_gradients(int64_t /*n*/, T* /*gradients*/, T* /*pairs*/) {}
+  static const T* rounded(const T* numbers) { return numbers; }
 
   template <int kWidth>
   HWY_INLINE static void add_products(const TileFactor<T>* tiles, int count, int64_t n,

@@ -102,14 +102,23 @@ class BiasSums {
 
   bool asked() const { return bias_.data != nullptr; }
 
+  /// Fetches what `add` is going to write.
+  HWY_INLINE void prefetch(int64_t head_of_unit, int64_t query, int64_t queries, int64_t key,
+                           int64_t n) const {
+    if (over_rows_ || over_columns_) return;
+    constexpr int64_t kStep = kAlignment / static_cast<int64_t>(sizeof(T));
+    const T* row = at(head_of_unit, query, key);
+    for (int64_t i = 0; i < queries; ++i, row += bias_.columns) {
+      for (int64_t j = 0; j < n; j += kStep) __builtin_prefetch(row + j, /*for writing*/ 1);
+    }
+  }
+
   /// Adds the gradients of the logits of a tile of queries and the keys [key, key + n).
   template <int NV>
   HWY_INLINE void add(int64_t head_of_unit, int64_t query, int64_t queries, int64_t key, int64_t n,
                       const T* HWY_RESTRICT gradients, T* HWY_RESTRICT scratch) {
     constexpr int kWidth = NV * kLanes<T>;
-    T* to = sums_ + (heads_ == 1 ? 0 : head_of_unit) * bias_.rows * bias_.columns;
-    if (!over_rows_) to += query * bias_.columns;
-    if (!over_columns_) to += key;
+    T* to = at(head_of_unit, query, key);
     if (over_columns_) {
       for (int64_t i = 0; i < queries; ++i) {
         T sum = 0;
@@ -144,6 +153,12 @@ class BiasSums {
   static constexpr int64_t kScratchRow = kKeyBlock + kBlock<T>;
 
  private:
+  T* at(int64_t head_of_unit, int64_t query, int64_t key) const {
+    const int64_t head = heads_ == 1 ? 0 : head_of_unit;
+    return sums_ + (head * bias_.rows + (over_rows_ ? 0 : query)) * bias_.columns +
+           (over_columns_ ? 0 : key);
+  }
+
   const BiasGradient& bias_;
   const int64_t heads_;
   const bool over_rows_, over_columns_;

@@ -83,7 +83,7 @@ class GradientTiles {
     }
     if (Math::kPairsKeys) {
       key_pairs_ = space.take<Number>(kGradientBlock * p.head_dim);
-      gradient_pairs_ = space.take<T>(kGradientBlock / 2 * kWidth);
+      gradient_pairs_ = space.take<Number>(kGradientBlock * kWidth);
     }
   }
 
@@ -260,8 +260,6 @@ class GradientTiles {
               BiasSums<T>& bias_sums) {
     const int64_t n = std::min<int64_t>(kGradientBlock, last_ - key);
     KeyRange ranges[kTiles];
-    const Number* weights[kTiles];
-    const Number* gradients[kTiles];
     bool staged = false;
     Block block = {};
     for (int t = 0; t < tiles_in_use_; ++t) {
@@ -272,8 +270,6 @@ class GradientTiles {
       if (!staged) block = block_at(key, n);
       staged = true;
       multiply(tile, t, key, block, ranges[t], bias_sums);
-      weights[t] = Math::template to_left<kWidth>(ranges[t].n, weights_at(t));
-      gradients[t] = Math::template to_left<kWidth>(ranges[t].n, gradients_at(t));
     }
     if (!staged) return;
     for (int64_t j = 0; j < n; j += kGroup) {
@@ -285,8 +281,10 @@ class GradientTiles {
         if (j < range.first || j >= range.first + range.n) continue;
         const int64_t left = (j - range.first) * kWidth;
         const int64_t right_rows = Math::right_rows(tiles_[t].queries);
-        to_values[count] = {weights[t] + left, rows_at(output_rows_, p_.value_dim, t), right_rows};
-        to_keys[count] = {gradients[t] + left, rows_at(query_rows_, p_.head_dim, t), right_rows};
+        to_values[count] = {Math::rounded(weights_at(t)) + left,
+                            rows_at(output_rows_, p_.value_dim, t), right_rows};
+        to_keys[count] = {Math::rounded(gradients_at(t)) + left,
+                          rows_at(query_rows_, p_.head_dim, t), right_rows};
         ++count;
       }
       if (count == 0) continue;
@@ -310,6 +308,10 @@ class GradientTiles {
     Vec<T> ignored[NV];
     for (int v = 0; v < NV; ++v) ignored[v] = hn::Zero(d);
 
+    if (bias_.any()) bias_.prefetch(tile.query, tile.queries, key, range.n);
+    if (bias_sums.asked()) {
+      bias_sums.prefetch(h_ % (p_.heads / p_.key_heads), tile.query, tile.queries, key, range.n);
+    }
     Math::template logits<NV>(block.keys + range.first * block.key_row, block.key_row, range.n,
                               tile_at(query_tiles_, p_.head_dim, t), p_.head_dim, p_.scale,
                               weights);
@@ -331,6 +333,7 @@ class GradientTiles {
     const bool scale_later = p_.squash != Squash::kNone || bias_sums.asked();
     const T scale = static_cast<T>(p_.scale);
     to_gradients(t, range, scale_later ? T(1) : scale, weights, gradients);
+    Math::template round_weights<NV>(range.n, weights);
     if (!asks_logits_) return;
     if (bias_sums.asked()) {
       bias_sums.template add<NV>(h_ % (p_.heads / p_.key_heads), tile.query, tile.queries, key,
@@ -344,14 +347,15 @@ class GradientTiles {
         hn::Store(gradient, d, gradients + i);
       }
     }
+    Math::template round_gradients<NV>(range.n, gradients, gradient_pairs_);
     if (g_.query.data == nullptr) return;
     Vec<T> ones[NV];
     for (int v = 0; v < NV; ++v) ones[v] = hn::Set(d, T(1));
     T* sums = query_gradients_ + t * p_.head_dim * kWidth;
     if constexpr (Math::kPairsKeys) {
-      Math::template pair_gradients<NV>(range.n, gradients, gradient_pairs_);
       Math::template output<NV>(key_pairs_ + range.first * p_.head_dim, p_.head_dim, range.n,
-                                p_.head_dim, gradient_pairs_, ones, tile.fresh, sums);
+                                p_.head_dim, reinterpret_cast<const T*>(gradient_pairs_), ones,
+                                tile.fresh, sums);
     } else {
       Math::template output<NV>(block.keys + range.first * block.key_row, block.key_row, range.n,
                                 p_.head_dim, gradients, ones, tile.fresh, sums);
@@ -363,16 +367,7 @@ class GradientTiles {
   /// times `factor`.
   HWY_INLINE void to_gradients(int t, KeyRange range, T factor, T* HWY_RESTRICT weights,
                                T* HWY_RESTRICT gradients) {
-    const Tag<T> d;
-    Row row;
-    row.factor = hn::Set(d, factor);
-    row.masked_score = hn::Set(d, static_cast<T>(p_.masked_score));
-    row.dropout_scale = hn::Set(d, static_cast<T>(dropout_scale(p_)));
-    for (int v = 0; v < NV; ++v) {
-      row.logsumexp[v] = hn::Load(d, logsumexp_ + t * kWidth + v * kLanes<T>);
-      row.rest[v] = hn::Load(d, rest_ + t * kWidth + v * kLanes<T>);
-      row.delta[v] = hn::Load(d, delta_ + t * kWidth + v * kLanes<T>);
-    }
+    const Row row(p_, factor, logsumexp_ + t * kWidth, rest_ + t * kWidth, delta_ + t * kWidth);
     for (int64_t j = 0; j < range.n; j += kGroup) {
       const int64_t n = std::min<int64_t>(kGroup, range.n - j);
       const int64_t g = (range.first + j) / kGroup;
@@ -396,6 +391,18 @@ class GradientTiles {
 
   /// What does not change along the keys.
   struct Row {
+    HWY_INLINE Row(const Problem& p, T factor_of_all, const T* logsumexp_of, const T* rest_of,
+                   const T* delta_of) {
+      const Tag<T> d;
+      factor = hn::Set(d, factor_of_all);
+      masked_score = hn::Set(d, static_cast<T>(p.masked_score));
+      dropout_scale = hn::Set(d, static_cast<T>(kernel::dropout_scale(p)));
+      for (int v = 0; v < NV; ++v) {
+        logsumexp[v] = hn::Load(d, logsumexp_of + v * kLanes<T>);
+        rest[v] = hn::Load(d, rest_of + v * kLanes<T>);
+        delta[v] = hn::Load(d, delta_of + v * kLanes<T>);
+      }
+    }
     Vec<T> factor, masked_score, dropout_scale;
     Vec<T> logsumexp[NV], rest[NV], delta[NV];
   };
@@ -508,7 +515,7 @@ class GradientTiles {
   Number* keys_ = nullptr;
   Number* values_ = nullptr;
   Number* key_pairs_ = nullptr;
-  T* gradient_pairs_ = nullptr;
+  Number* gradient_pairs_ = nullptr;
 };
 
 }  // namespace attn::kernel::HWY_NAMESPACE

@@ -8,53 +8,22 @@
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
-#include <ATen/record_function.h>
 #include <attn/functional.h>
 #include <attn/modules/causal_multihead_attention.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
+#include "support/recorded_operators.h"
 #include "support/tensors.h"
 
 namespace attn {
 namespace {
 
 using testing::fill_with_waves;
+using testing::has_onednn;
 using testing::is_near;
+using testing::onednn_products_during;
 using testing::waves;
-
-constexpr std::string_view kOneDnn = "mkldnn::_linear_pointwise";
-
-thread_local std::vector<std::string> called;
-
-/// Counts the operators of LibTorch that this thread calls.
-class Calls {
- public:
-  Calls()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}))) {
-    called.clear();
-  }
-  ~Calls() { at::removeCallback(handle_); }
-  Calls(const Calls&) = delete;
-  Calls& operator=(const Calls&) = delete;
-
-  static auto count(std::string_view name) {
-    return std::count(called.begin(), called.end(), name);
-  }
-
- private:
-  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
-    called.emplace_back(function.name());
-    return nullptr;
-  }
-  at::CallbackHandle handle_;
-};
-
-/// Whether this machine projects by oneDNN at all; what follows holds on both kinds.
-bool has_onednn() { return projection_kernel().starts_with("oneDNN"); }
 
 struct LinearTest : ::testing::Test {
   static constexpr int64_t kTokens = 24, kWidth = 128;
@@ -80,9 +49,7 @@ struct LinearTest : ::testing::Test {
 
   /// How many of the module's two maps oneDNN computed; W_O, of 0.8 MFLOP, is too small for it.
   auto by_onednn(const at::Tensor& input) {
-    const Calls calls;
-    module(input);
-    return Calls::count(kOneDnn);
+    return onednn_products_during([&] { module(input); });
   }
 };
 
@@ -113,24 +80,6 @@ TEST_F(LinearTest, GoesTheSameWayInInferenceMode) {
   const c10::InferenceMode inference;
   EXPECT_TRUE(at::equal(module(x), expected));
   EXPECT_EQ(by_onednn(x), has_onednn() ? 1 : 0);
-}
-
-TEST_F(LinearTest, LeavesGradientsToLibTorch) {
-  EXPECT_EQ(by_onednn(x), 0);
-  const at::Tensor leaf = x.detach().requires_grad_();
-  const at::Tensor output = module(leaf);
-  ASSERT_TRUE(output.requires_grad());
-  output.sum().backward();
-  const at::Tensor expected = weight().detach().to(at::kDouble).sum(0).expand({kTokens, 1, kWidth});
-  // 128 additions of numbers below 0.5, as above.
-  EXPECT_TRUE(is_near(leaf.grad(), expected, 12 * 32 * testing::epsilon(at::kFloat)));
-  EXPECT_TRUE(module->W_QKV->weight.grad().defined());
-}
-
-TEST_F(LinearTest, LeavesFrozenMapsOfAnInputWithGradientToLibTorch) {
-  for (auto& parameter : module->parameters()) parameter.requires_grad_(false);
-  EXPECT_EQ(by_onednn(x), has_onednn() ? 1 : 0);
-  EXPECT_EQ(by_onednn(x.detach().requires_grad_()), 0);
 }
 
 TEST_F(LinearTest, KeepsLibTorchsBitsOnTheBackendsThatHaveThem) {

@@ -26,7 +26,9 @@ TEST(KernelProperty, RandomProblemsAreComputedByEveryKernel) {
   for (uint64_t seed = first; seed < first + cases && !HasFailure(); ++seed) {
     SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
     Random random(seed);
-    const OwnedProblem owned = testing::random_problem(random, 500'000);
+    OwnedProblem owned = testing::random_problem(random, 500'000);
+    owned.problem.dropped = random.pick<uint32_t>({0, 0, 0, 0, 1, 6554, 32768, 60000, 65536});
+    owned.problem.dropout_seed = seed << 32 | seed;
     const bool weights = random.chance(0.3), reversed = random.chance(0.5);
     SCOPED_TRACE(testing::describe(owned.problem));
     const testing::PlainAnswer plain = testing::PlainProblem(owned.problem).solve();

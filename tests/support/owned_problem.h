@@ -200,6 +200,7 @@ inline std::string describe(const kernel::Problem& p) {
     view("bias", p.bias);
     text << " of " << name_of(p.bias_element);
   }
+  if (p.dropped > 0) text << ", dropped " << p.dropped << " by seed " << p.dropout_seed;
   return text.str();
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <attn/functional.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <set>
@@ -9,6 +11,12 @@
 #include <vector>
 
 namespace attn::testing {
+
+/// Removes a callback, also when what it listens to throws.
+struct Uninstaller {
+  at::CallbackHandle handle;
+  ~Uninstaller() { at::removeCallback(handle); }
+};
 
 /// The operators of LibTorch that this thread calls during `call`, without those inside the linear
 /// maps.
@@ -34,8 +42,8 @@ std::vector<std::string> operators_during(Call call) {
             maps -= is_map(function) ? 1 : 0;
           })
           .scopes({at::RecordScope::FUNCTION}));
+  const Uninstaller uninstaller{handle};
   call();
-  at::removeCallback(handle);
   return found;
 }
 
@@ -50,6 +58,15 @@ inline std::vector<std::string> copies_during(const std::function<void()>& call)
     if (copying.contains(name)) copies.push_back(name);
   }
   return copies;
+}
+
+/// Whether this machine projects by oneDNN at all.
+inline bool has_onednn() { return projection_kernel().starts_with("oneDNN"); }
+
+/// How many products of the linear maps and of their gradients oneDNN computes.
+inline int64_t onednn_products_during(const std::function<void()>& call) {
+  const std::vector<std::string> names = operators_during(call);
+  return std::count(names.begin(), names.end(), "mkldnn::_linear_pointwise");
 }
 
 }  // namespace attn::testing
