@@ -51,8 +51,8 @@ inline GradientCut cut_gradients(const Problem& p, const Gradients& g) {
 
   GradientCut cut = {};
   const bool has_bias = g.bias.data != nullptr;
-  cut.share_batches = has_bias && g.bias.batches < p.batches;
-  cut.share_heads = has_bias && g.bias.heads < p.heads;
+  cut.share_batches = has_bias && g.bias.batches != p.batches;
+  cut.share_heads = has_bias && g.bias.heads != p.heads;
   cut.cells = (cut.share_batches ? 1 : p.batches) * (cut.share_heads ? 1 : p.key_heads);
   const int64_t units = p.batches * p.key_heads;
   if (units == 0) return cut;
@@ -60,7 +60,7 @@ inline GradientCut cut_gradients(const Problem& p, const Gradients& g) {
   cut.chains = std::min(cut.members, pieces(kManyTasks, cut.cells));
 
   // The number of batches must not matter: it would to the order in which dQ is summed up.
-  const bool parts_collide = has_bias && g.bias.columns < p.keys;
+  const bool parts_collide = has_bias && g.bias.columns != p.keys;
   const int64_t parts =
       std::max({int64_t{1}, std::min(pieces(kFewTasks, p.key_heads), p.keys / kShortPart),
                 std::min(pieces(kManyTasks, p.key_heads), p.keys / kLongPart)});

@@ -88,9 +88,9 @@ class BiasSums {
  public:
   BiasSums(const Problem& p, const BiasGradient& bias, int64_t first_key, int64_t last_key, T* sums)
       : bias_(bias),
-        heads_(bias.heads < p.heads ? 1 : p.heads / p.key_heads),
-        over_rows_(bias.rows < p.queries),
-        over_columns_(bias.columns < p.keys),
+        heads_(bias.heads != p.heads ? 1 : p.heads / p.key_heads),
+        over_rows_(bias.rows != p.queries),
+        over_columns_(bias.columns != p.keys),
         sums_(sums) {
     if (!asked()) return;
     const int64_t first = over_columns_ ? 0 : first_key;

@@ -42,13 +42,13 @@ class GradientTiles {
   static constexpr int kTiles = std::max(1, Math::kGroupQueries / kWidth);
 
   /// `query_sums` is where the query's gradient grows, rows of D numbers, if it is not finished here.
-  GradientTiles(const Problem& p, const Gradients& g, int64_t b, int64_t h, int64_t first,
-                int64_t last, T* query_sums, Space& space)
+  GradientTiles(const Problem& p, const Gradients& g, int64_t b, int64_t h, int64_t key_head,
+                int64_t first, int64_t last, T* query_sums, Space& space)
       : p_(p),
         g_(g),
         b_(b),
         h_(h),
-        key_head_(h / (p.heads / p.key_heads)),
+        key_head_(key_head),
         first_(first),
         last_(last),
         query_sums_(query_sums),

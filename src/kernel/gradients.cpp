@@ -88,7 +88,7 @@ struct GradientTask {
     const int64_t last = std::min(cut.part_keys, p.keys);
     const RowSums<Math> key_sums(p, g.key, p.head_dim, 0, last, space);
     const RowSums<Math> value_sums(p, g.value, p.value_dim, 0, last, space);
-    const GradientTiles<Math, NV> tiles(p, g, 0, 0, 0, last, nullptr, space);
+    const GradientTiles<Math, NV> tiles(p, g, 0, 0, 0, 0, last, nullptr, space);
     return space.bytes();
   }
 
@@ -123,7 +123,7 @@ struct GradientTask {
           query_sums += ((b * p.heads + h) * cut.parts + part) * p.queries * p.head_dim;
         }
         Space rest = space;
-        GradientTiles<Math, NV>(p, g, b, h, first, last, query_sums, rest)
+        GradientTiles<Math, NV>(p, g, b, h, key_head, first, last, query_sums, rest)
             .run(key_sums, value_sums, bias_sums);
       }
       key_sums.finish();
