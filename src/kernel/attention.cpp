@@ -60,6 +60,7 @@
 #include "kernel/bf16-inl.h"
 #include "kernel/bf16_decode-inl.h"
 #include "kernel/decode-inl.h"
+#include "kernel/sum_type-inl.h"
 #include "kernel/tile-inl.h"
 #include "kernel/types-inl.h"
 

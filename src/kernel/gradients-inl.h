@@ -15,12 +15,10 @@
 #include "kernel/careful.h"
 #include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
-#include "kernel/gradient_math-inl.h"
 #include "kernel/gradient_sums-inl.h"
 #include "kernel/mask-inl.h"
 #include "kernel/space.h"
 #include "kernel/squash-inl.h"
-#include "kernel/tile-inl.h"
 #include "kernel/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -17,7 +17,8 @@
 // products, K · Qᵀ, V · dOᵀ and Kᵀ · dSᵀ, are its two. Sums over queries, dV and dK, put the features
 // in the lanes, and broadcast the numbers of Pᵀ and dSᵀ where the tiles left them
 // (gradient_products-inl.h), 128 queries at a time, against blocks of 64 keys: what lives meanwhile fits
-// the L2 cache, the block's P and dS the L1 cache.
+// the L2 cache, one tile's P and dS the L1 cache. A query's gradient that is not finite although a mask
+// was there is computed again, key by key, so that NaN or ∞ behind the mask stay there (careful.h).
 //
 // A task goes through all queries for a range of keys (gradient_cut.h), so that dK and dV have one
 // owner and nothing is atomic. Where keys are cut into parts, dQ is summed over them by a second round
@@ -39,6 +40,7 @@
 #include "kernel/bf16_gradients-inl.h"
 #include "kernel/gradient_cut.h"
 #include "kernel/gradients-inl.h"
+#include "kernel/sum_type_gradients-inl.h"
 #include "kernel/types-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,17 +1,17 @@
-// How the gradients multiply in the type of the sums.
+// The gradients in the type of the sums, float32 or float64.
 
-#if defined(ATTN_KERNEL_GRADIENT_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_KERNEL_GRADIENT_MATH_INL_H_
-#undef ATTN_KERNEL_GRADIENT_MATH_INL_H_
+#if defined(ATTN_KERNEL_SUM_TYPE_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_KERNEL_SUM_TYPE_GRADIENTS_INL_H_
+#undef ATTN_KERNEL_SUM_TYPE_GRADIENTS_INL_H_
 #else
-#define ATTN_KERNEL_GRADIENT_MATH_INL_H_
+#define ATTN_KERNEL_SUM_TYPE_GRADIENTS_INL_H_
 #endif
 
 #include <algorithm>
 
 #include "kernel/elements-inl.h"
 #include "kernel/gradient_products-inl.h"
-#include "kernel/tile-inl.h"
+#include "kernel/sum_type-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
@@ -55,4 +55,4 @@ struct SumTypeGradientMath : SumTypeMath<T> {
 }  // namespace attn::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // ATTN_KERNEL_GRADIENT_MATH_INL_H_
+#endif  // ATTN_KERNEL_SUM_TYPE_GRADIENTS_INL_H_
