@@ -15,6 +15,7 @@
 
 #include "support/recorded_operators.h"
 #include "support/tensors.h"
+#include "support/threads.h"
 
 namespace attn {
 namespace {
@@ -23,6 +24,7 @@ using testing::bools;
 using testing::fill_with_waves;
 using testing::is_near;
 using testing::operators_during;
+using testing::Threads;
 using testing::waves;
 
 /// The figures of the collection are printed with 12 digits.
@@ -78,6 +80,7 @@ std::vector<TrainedModule> modules(at::ScalarType dtype) {
 /// Output and gradients of all parameters.
 std::vector<at::Tensor> trained(const TrainedModule& one, Backend backend) {
   const BackendGuard guard(backend);
+  const Threads alone(1);  // small products: a second thread waits more than it works
   torch::manual_seed(4);
   one.module->zero_grad();
   const at::Tensor output = one.run();
@@ -253,6 +256,7 @@ TEST(FusedTraining, TheLossCurveOf200StepsIsTheReferences) {
   // order 1, by hardly more: 10 · 0.1 · √200 = 14 roundings after 200 steps at random, twice that at the
   // extreme. The descent amplifies none: a parameter that starts 1e-9 away moves the loss most at once.
   const KernelDropoutGuard the_same_dropout;
+  const Threads one(1);
   for (const double dropout : {0.0, 0.2}) {
     for (const auto dtype : {at::kDouble, at::kFloat}) {
       const auto expected = loss_curve(Backend::kReference, dtype, dropout);
