@@ -20,7 +20,7 @@ namespace attn::bench {
 namespace {
 
 struct Arguments {
-  double seconds = 0.5;
+  Effort effort;
   int threads = 1;
 };
 
@@ -29,19 +29,22 @@ bool parse(int argc, char** argv, Arguments& arguments) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument.starts_with("--seconds=")) {
-      arguments.seconds = std::stod(std::string(argument.substr(10)));
+      arguments.effort.seconds = std::stod(std::string(argument.substr(10)));
     } else if (argument.starts_with("--threads=")) {
       arguments.threads = std::stoi(std::string(argument.substr(10)));
+    } else if (argument == "--no_eager") {
+      arguments.effort.eager = false;
     } else {
       return false;
     }
   }
-  return arguments.seconds >= 0.0 && arguments.threads > 0;
+  return arguments.effort.seconds >= 0.0 && arguments.threads > 0;
 }
 
-void run_row(benchmark::State& state, const Row& row, double seconds, const Machine& machine) {
+void run_row(benchmark::State& state, const Row& row, const Effort& effort,
+             const Machine& machine) {
   for (auto _ : state) {
-    const Result result = measure(row, seconds);
+    const Result result = measure(row, effort);
     state.SetIterationTime(result.attn);
     state.SetLabel(unit(row) + " " + result.backend);
     state.counters["attn"] = rate(row, result.attn);
@@ -72,7 +75,9 @@ int main(int argc, char** argv) {
   attn::bench::Arguments arguments;
   try {
     if (!attn::bench::parse(argc, argv, arguments)) {
-      std::fputs("usage: attn_benchmark [--seconds=S] [--threads=N] [--benchmark_...]\n", stderr);
+      std::fputs(
+          "usage: attn_benchmark [--seconds=S] [--threads=N] [--no_eager] [--benchmark_...]\n",
+          stderr);
       return 2;
     }
     at::set_num_threads(arguments.threads);
@@ -81,7 +86,7 @@ int main(int argc, char** argv) {
     for (const attn::bench::Row& row : attn::bench::rows()) {
       // One iteration: the row repeats itself, and keeps the best.
       benchmark::RegisterBenchmark(attn::bench::full_name(row).c_str(), attn::bench::run_row, row,
-                                   arguments.seconds, machine)
+                                   arguments.effort, machine)
           ->Iterations(1)
           ->UseManualTime()
           ->Unit(benchmark::kMicrosecond);

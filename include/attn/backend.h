@@ -18,7 +18,8 @@ enum class Backend {
   /// The documents' own sequence of ATen operations: equal to eager Python bit for bit, takes every
   /// call.
   kReference,
-  /// The fused kernel.
+  /// The fused kernel, for the CPU: near its peak, without the logits in memory, forward and backward.
+  /// Second derivatives are those of `kReference`.
   kFused,
   /// LibTorch's `scaled_dot_product_attention`.
   kLibTorch,

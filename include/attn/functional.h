@@ -38,9 +38,13 @@ struct ATTN_API AttentionOptions {
   TORCH_ARG(double, masked_score) = -std::numeric_limits<double>::infinity();
   /// Rows with no open key, for a `masked_score` of −∞.
   TORCH_ARG(FullyMasked, fully_masked) = FullyMasked::kZero;
-  /// Probability of dropping a weight, in [0, 1]; active whenever it is above 0.
+  /// Probability of dropping a weight, in [0, 1]; active whenever it is above 0. The others are divided
+  /// by what it leaves. Both follow `torch::manual_seed`, but `kFused` drops other weights than
+  /// `kReference`, which draws as Python does; it rounds the probability to a multiple of 1/65536, and
+  /// divides by what the rounded one leaves.
   TORCH_ARG(double, dropout_p) = 0.0;
-  /// Return the weights [B, H, L, S], after dropout.
+  /// Return the weights [B, H, L, S], after dropout. Where a gradient is asked for as well, `kFused`
+  /// refuses.
   TORCH_ARG(bool, need_weights) = false;
   /// Return log Σ exp(logit) [B, H, L].
   TORCH_ARG(bool, need_logsumexp) = false;

@@ -33,6 +33,8 @@ struct AttentionCall {
   double masked_score = -std::numeric_limits<double>::infinity();
   FullyMasked fully_masked = FullyMasked::kZero;
   double dropout_p = 0.0;
+  /// Drop what the kernel drops by this seed; where there is none, a backend draws for itself.
+  std::optional<uint64_t> dropout_seed = std::nullopt;
   bool need_weights = false;
   bool need_logsumexp = false;
   Spelling spelling = Spelling::kMatmul;

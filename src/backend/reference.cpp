@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "backend/blocked_keys.h"
+#include "backend/dropout.h"
 #include "backend/masked_score.h"
 
 namespace attn {
@@ -26,6 +27,16 @@ at::Tensor heads_first(const at::Tensor& tensor) {
 
 at::Tensor repeat_heads(const at::Tensor& tensor, int64_t heads) {
   return tensor.size(1) == heads ? tensor : tensor.repeat_interleave(heads / tensor.size(1), 1);
+}
+
+/// Python's dropout of the weights, or the kernel's where the call or a test asks for it.
+at::Tensor drop_out(const at::Tensor& weights, const at::Tensor& value, bool swap,
+                    const AttentionCall& call) {
+  const std::optional<uint64_t> seed = kernel_seed_for_reference(call);
+  if (!seed) return at::dropout(weights, call.dropout_p, /*train=*/true);
+  const auto batch_first = [&](const at::Tensor& x) { return swap ? heads_first(x) : x; };
+  const int64_t batches = std::max(batch_first(weights).size(0), batch_first(value).size(0));
+  return batch_first(drop_as_the_kernel(batch_first(weights), batches, call.dropout_p, *seed));
 }
 
 }  // namespace
@@ -81,7 +92,7 @@ AttentionResult reference_attention(const AttentionCall& call) {
   }
   at::Tensor weights = at::softmax(logits, -1);
   if (dead.defined()) weights = weights.masked_fill(dead, 0.0);
-  if (call.dropout_p > 0.0) weights = at::dropout(weights, call.dropout_p, /*train=*/true);
+  if (call.dropout_p > 0.0) weights = drop_out(weights, value, swap, call);
   result.output = call.spelling == Spelling::kEinsum
                       ? at::einsum("bhls,bhsd->bhld", {weights, value})
                       : at::matmul(weights, value);  // [B, H, L, Dv]

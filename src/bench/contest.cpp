@@ -2,17 +2,18 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/softmax.h>
 #include <attn/functional.h>
 #include <attn/modules/causal_multihead_attention.h>
 #include <attn/modules/projected_multihead_attention.h>
 
-#include <cmath>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "bench/eager.h"
 
 namespace attn::bench {
 namespace {
@@ -43,45 +44,34 @@ Mask attn_mask(const Row& row, const at::Tensor& mask) {
   return mask.scalar_type() == at::kBool ? Mask::attend(mask) : Mask::bias(mask);
 }
 
-/// Matmul, softmax, matmul, as one writes it in eager Python.
-Call eager_attention(const Row& row, at::Tensor q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& mask) {
-  const bool additive = mask.defined() && mask.scalar_type() != at::kBool;
-  at::Tensor blocked;
-  if (row.mask == MaskKind::kCausal) {
-    blocked = at::ones({row.L, row.S}, at::kBool).triu(1);
-  } else if (mask.defined() && !additive) {
-    blocked = mask.logical_not();
-  }
-  // The queries of a group as rows of one matrix: K and V are neither repeated nor read twice.
-  if (row.Hk != row.H) q = q.reshape({row.B, row.Hk, row.H / row.Hk * row.L, row.D});
-  return [=, scale = 1.0 / std::sqrt(static_cast<double>(row.D)), clip = row.logit_clip,
-          sizes = std::vector<int64_t>{row.B, row.H, row.L, row.Dv}] {
-    at::Tensor logits = at::matmul(q, k.transpose(-2, -1)) * scale;  // [B, H, L, S]
-    if (clip) logits = logits.tanh() * *clip;
-    if (additive) logits = logits + mask;
-    if (blocked.defined()) logits = logits.masked_fill(blocked, -INFINITY);
-    return at::matmul(at::softmax(logits, -1), v).view(sizes);  // [B, H, L, Dv]
-  };
-}
-
 Contest attention_contest(const Row& row) {
   const at::Tensor q = at::randn({row.B, row.H, row.L, row.D}).to(row.dtype);
   const at::Tensor k = at::randn({row.B, row.Hk, row.S, row.D}).to(row.dtype);
   const at::Tensor v = at::randn({row.B, row.Hk, row.S, row.Dv}).to(row.dtype);
   const at::Tensor mask = mask_tensor(row);
-  const auto options = AttentionOptions().mask(attn_mask(row, mask)).logit_clip(row.logit_clip);
+  std::vector<at::Tensor> inputs = {q, k, v};
+  if (mask.defined() && mask.is_floating_point()) inputs.push_back(mask);
+  const Leaves leaves = make_leaves(row.pass, inputs, {row.B, row.H, row.L, row.Dv});
+  const auto options = AttentionOptions()
+                           .mask(attn_mask(row, mask))
+                           .logit_clip(row.logit_clip)
+                           .dropout_p(row.dropout_p);
 
   Contest contest;
   contest.backend = attention(q, k, v, options).backend;
-  contest.attn = [=] { return attention(q, k, v, options).output; };
+  const auto attn = [=] { return attention(q, k, v, options).output; };
+  contest.attn = call_of(row.pass, attn, leaves);
   if (!row.logit_clip) {
-    contest.sdpa = [=, causal = row.mask == MaskKind::kCausal, grouped = row.Hk != row.H] {
-      const auto bias = mask.defined() ? std::optional(mask) : std::nullopt;
-      return at::scaled_dot_product_attention(q, k, v, bias, 0.0, causal, std::nullopt, grouped);
+    const auto sdpa = [=, dropout_p = row.dropout_p, causal = row.mask == MaskKind::kCausal,
+                       grouped = row.Hk != row.H] {
+      const auto given = mask.defined() ? std::optional(mask) : std::nullopt;
+      return at::scaled_dot_product_attention(q, k, v, given, dropout_p, causal, std::nullopt,
+                                              grouped);
     };
+    contest.sdpa = call_of(row.pass, sdpa, leaves);
   }
-  contest.eager = eager_attention(row, q, k, v, mask);
+  const auto eager = [=, attend = EagerAttention(row, mask)] { return attend(q, k, v); };
+  contest.eager = call_of(row.pass, eager, leaves);
   return contest;
 }
 
@@ -99,33 +89,50 @@ at::Tensor linear(const torch::nn::Linear& map, const at::Tensor& x) {
   return map->bias.defined() ? at::linear(x, map->weight, map->bias) : at::linear(x, map->weight);
 }
 
-Contest projected_contest(const Row& row) {
-  ProjectedMultiheadAttention layer(
-      ProjectedMultiheadAttentionOptions(row.H * row.D).n_heads(row.H));
+/// Attention [B, H, T, D] in the middle of a layer that attn is compared with.
+using Middle = std::function<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>;
+
+/// @param layer module of attn that takes x [B, T, E]
+/// @param around what LibTorch computes of x around a `Middle`
+template <class Layer, class Around>
+Contest layer_contest(const Row& row, const std::shared_ptr<Layer>& layer, const Around& around) {
   const at::Tensor x = at::randn({row.B, row.L, row.H * row.D});
-  Contest contest;
-  contest.attn = [=]() mutable { return layer(x); };
-  contest.sdpa = [=] {
-    const at::Tensor heads = at::scaled_dot_product_attention(
-        split(linear(layer->queryEncoder, x), row), split(linear(layer->keyEncoder, x), row),
-        split(linear(layer->valueEncoder, x), row));
-    return linear(layer->MHA->project_out, merge(heads, row));
+  std::vector<at::Tensor> inputs = layer->parameters();
+  inputs.push_back(x);
+  const Leaves leaves = make_leaves(row.pass, inputs, x.sizes());
+  const Middle sdpa = [causal = row.mask == MaskKind::kCausal](const auto& q, const auto& k,
+                                                               const auto& v) {
+    return at::scaled_dot_product_attention(q, k, v, std::nullopt, /*dropout_p=*/0.0, causal);
   };
+  const Middle eager = EagerAttention(row, /*mask=*/{});
+  Contest contest;
+  contest.attn = call_of(
+      row.pass, [=] { return layer->forward(x); }, leaves);
+  contest.sdpa = call_of(
+      row.pass, [=] { return around(x, sdpa); }, leaves);
+  contest.eager = call_of(
+      row.pass, [=] { return around(x, eager); }, leaves);
   return contest;
 }
 
+Contest projected_contest(const Row& row) {
+  const ProjectedMultiheadAttention layer(
+      ProjectedMultiheadAttentionOptions(row.H * row.D).n_heads(row.H));
+  return layer_contest(row, layer.ptr(), [=](const at::Tensor& x, const Middle& attend) {
+    const at::Tensor heads =
+        attend(split(linear(layer->queryEncoder, x), row), split(linear(layer->keyEncoder, x), row),
+               split(linear(layer->valueEncoder, x), row));
+    return linear(layer->MHA->project_out, merge(heads, row));
+  });
+}
+
 Contest causal_contest(const Row& row) {
-  CausalMultiheadAttention layer(row.H * row.D, row.H);
-  const at::Tensor x = at::randn({row.B, row.L, row.H * row.D});
-  Contest contest;
-  contest.attn = [=]() mutable { return layer(x); };
-  contest.sdpa = [=] {
+  const CausalMultiheadAttention layer(row.H * row.D, row.H);
+  return layer_contest(row, layer.ptr(), [=](const at::Tensor& x, const Middle& attend) {
     const std::vector<at::Tensor> qkv = linear(layer->W_QKV, x).chunk(3, -1);
-    const at::Tensor heads = at::scaled_dot_product_attention(
-        split(qkv[0], row), split(qkv[1], row), split(qkv[2], row), std::nullopt, 0.0, true);
+    const at::Tensor heads = attend(split(qkv[0], row), split(qkv[1], row), split(qkv[2], row));
     return linear(layer->W_O, merge(heads, row));
-  };
-  return contest;
+  });
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "bench/measure.h"
 
-#include <c10/core/InferenceMode.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -42,14 +40,15 @@ std::vector<double> best_times(const std::vector<std::function<void()>>& calls, 
   return best;
 }
 
-Result measure(const Row& row, double seconds) {
-  const c10::InferenceMode no_gradients;
-  const Contest contest = make_contest(row);
+Result measure(const Row& row, const Effort& effort) {
+  const c10::InferenceMode mode = mode_of(row);
+  Contest contest = make_contest(row);
+  if (!effort.eager) contest.eager = nullptr;
   std::vector<std::function<void()>> calls;
   for (const Call* call : {&contest.attn, &contest.sdpa, &contest.eager}) {
     if (*call) calls.emplace_back([call] { (*call)(); });
   }
-  const std::vector<double> best = best_times(calls, seconds);
+  const std::vector<double> best = best_times(calls, effort.seconds);
 
   auto next = best.begin();
   Result result;

@@ -32,8 +32,16 @@ struct Result {
   std::string backend;
 };
 
-/// Runs attn and its opponents side by side, without gradients, on LibTorch's threads.
-Result measure(const Row& row, double seconds);
+/// What a row's figures may cost.
+struct Effort {
+  /// Time for the row, at least.
+  double seconds = 0.5;
+  /// Whether eager takes part, which takes most of the time of long rows.
+  bool eager = true;
+};
+
+/// Runs attn and its opponents side by side on LibTorch's threads.
+Result measure(const Row& row, const Effort& effort);
 
 /// `work` of the row per second.
 double rate(const Row& row, double seconds);

@@ -116,6 +116,66 @@ void add_others(std::vector<Row>& rows) {
   rows.push_back(named("other", {.L = 512, .S = 512, .logit_clip = 10.0}, "logit clip"));
 }
 
+void add_training(std::vector<Row>& rows) {
+  const auto backward = [&](at::ScalarType dtype, int64_t T, int64_t D, bool causal = false) {
+    Row row = {.dtype = dtype, .L = T, .S = T, .D = D, .Dv = D, .pass = Pass::kBackward};
+    if (causal) row.mask = MaskKind::kCausal;
+    rows.push_back(named("training backward", row, causal ? "causal" : ""));
+  };
+  for (const int64_t T : {128, 512, 2048}) {
+    backward(at::kFloat, T, 64);
+    backward(at::kFloat, T, 64, true);
+  }
+  backward(at::kBFloat16, 512, 64);
+  backward(at::kBFloat16, 2048, 64);
+  backward(at::kBFloat16, 2048, 64, true);
+  backward(at::kBFloat16, 2048, 128);
+  for (const int64_t T : {512, 2048}) {
+    rows.push_back(named("training forward", {.L = T, .S = T, .dropout_p = 0.1}, "dropout"));
+  }
+  const auto step = [&](Subject subject, MaskKind mask, const char* what) {
+    rows.push_back(
+        named("training step",
+              {.subject = subject, .L = 512, .S = 512, .mask = mask, .pass = Pass::kStep}, what));
+  };
+  step(Subject::kAttention, MaskKind::kBiasPerHead, "learned bias per head");
+  step(Subject::kProjectedLayer, MaskKind::kNone, "Projected");
+  step(Subject::kCausalLayer, MaskKind::kCausal, "Causal");
+}
+
+/// Flops of attention for each score and feature, of query and key or of value.
+struct FlopsAScore {
+  double head = 0.0;
+  double value = 0.0;
+};
+
+FlopsAScore flops_a_score(Pass pass) {
+  constexpr FlopsAScore kForward = {2.0, 2.0};   // Q·Kᵀ; P·V
+  constexpr FlopsAScore kBackward = {6.0, 4.0};  // Q·Kᵀ, dS·K, dSᵀ·Q; dO·Vᵀ, Pᵀ·dO
+  switch (pass) {
+    case Pass::kForward:
+      return kForward;
+    case Pass::kBackward:
+      return kBackward;
+    case Pass::kStep:
+      return {kForward.head + kBackward.head, kForward.value + kBackward.value};
+  }
+  return {};
+}
+
+/// Products with a layer's weights for each map of it.
+double products_a_map(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return 1.0;
+    case Pass::kBackward:
+      return 2.0;  // for the gradients of the input and of the weight
+    case Pass::kStep:
+      return 3.0;
+  }
+  return 0.0;
+}
+
 }  // namespace
 
 const std::vector<Row>& rows() {
@@ -127,6 +187,7 @@ const std::vector<Row>& rows() {
     add_decoding(rows);
     add_layers(rows);
     add_others(rows);
+    add_training(rows);
     return rows;
   }();
   return all;
@@ -138,14 +199,18 @@ std::string unit(const Row& row) { return is_decoding(row) ? "GB/s" : "GFLOP/s";
 
 double work(const Row& row) {
   const auto size = [](int64_t n) { return static_cast<double>(n); };
-  const double features = size(row.D + row.Dv);
   if (is_decoding(row)) {
-    return size(row.B * row.Hk * row.S) * features * size(c10::elementSize(row.dtype)) * 1e-9;
+    const double elements = size(row.B * row.Hk * row.S) * size(row.D + row.Dv);
+    return elements * size(c10::elementSize(row.dtype)) * 1e-9;
   }
-  const double attention = 2.0 * size(row.B * row.H * row.L * row.S) * features;
+  const FlopsAScore flops = flops_a_score(row.pass);
+  const double attention =
+      size(row.B * row.H * row.L * row.S) * (flops.head * size(row.D) + flops.value * size(row.Dv));
+  if (!is_layer(row)) return attention * 1e-9;
+  constexpr double kMaps = 4.0;  // of query, key, value and output, E × E each
   const double E = size(row.H * row.D);
-  const double projections = is_layer(row) ? 8.0 * size(row.B * row.L) * E * E : 0.0;
-  return (attention + projections) * 1e-9;
+  const double product = 2.0 * size(row.B * row.L) * E * E;
+  return (attention + kMaps * products_a_map(row.pass) * product) * 1e-9;
 }
 
 double open_share(const Row& row) {

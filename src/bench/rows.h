@@ -26,6 +26,17 @@ enum class MaskKind {
 /// What a row runs: attention alone, or a whole module on [B, L, H·D].
 enum class Subject { kAttention, kProjectedLayer, kCausalLayer };
 
+/// Which part of it a call is. Gradients are those of every floating input, an additive mask and a
+/// layer's parameters included.
+enum class Pass {
+  /// The forward, where nothing asks for gradients.
+  kForward,
+  /// The gradients, again and again of one graph, built beforehand.
+  kBackward,
+  /// Both, as training does at every step.
+  kStep,
+};
+
 /// One line of the benchmark: a problem that attn and its opponents solve on the same tensors.
 struct Row {
   std::string group = {};
@@ -41,6 +52,8 @@ struct Row {
   int64_t Dv = 64;
   MaskKind mask = MaskKind::kNone;
   std::optional<double> logit_clip = std::nullopt;
+  double dropout_p = 0.0;
+  Pass pass = Pass::kForward;
 };
 
 /// Every row, declared once; the rows of a group stand together.
@@ -53,7 +66,8 @@ std::string full_name(const Row& row);
 std::string unit(const Row& row);
 
 /// What a call amounts to in the row's unit times seconds: K and V bytes / 1e9, or flops / 1e9 of
-/// the whole L × S square, whatever the mask leaves of it.
+/// the whole L × S square, whatever the mask leaves of it. The forward is two products with the
+/// square, the backward five: the scores anew, and the gradients of weights, query, key and value.
 double work(const Row& row);
 
 /// The share of `work` that the causal mask leaves to do; 1 without one.

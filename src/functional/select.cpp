@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "backend/fused/forward.h"
+#include "backend/fused/attention.h"
 #include "backend/libtorch.h"
 #include "backend/reference.h"
 

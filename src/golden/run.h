@@ -30,6 +30,10 @@ class Experiment {
   at::Tensor mask_;
 };
 
+/// Whether the case drops some weights and keeps others: by random numbers that the reference alone draws
+/// as Python does.
+bool drops_by_chance(const Golden& golden);
+
 /// Whether this machine draws the dropout mask that the golden file was made with. Where it does
 /// not (LibTorch draws through MKL on Intel CPUs), the case cannot be compared here.
 bool draws_the_same_dropout(const Golden& golden);

@@ -34,14 +34,20 @@
 // features instead, the heads of a group read K and V together, and chunks of 512 keys are tasks of
 // their own, merged in their order.
 //
+// Dropout (dropout-inl.h) follows from a weight's place alone: a counter-based generator makes 16 random
+// bits of the seed, batch, head, query and key, for eight keys at once and the queries in the lanes. A
+// block's weights are zeroed after they are summed up, so that l and the log-sum-exp know nothing of it;
+// those that stay grow in the end, with the division by l.
+//
 // A query's numbers are computed in the same order whatever the width of the tile, its place in it,
 // the batch and the thread. So the bits depend on neither, and targets with fused multiply-adds agree in
-// float32. Not here: dropout, gradients, sparse patterns, AMX.
+// float32. Not here: gradients (gradients.cpp), sparse patterns, AMX.
 
 #include "kernel/attention.h"
 
 // Highway avoids EMU128, its portable target, with early GCC 12, for a fault in how that vectorises
-// products' upper halves; there are none here, and HWY_SCALAR lacks what a tile needs.
+// products' upper halves. Dropout alone takes some, from lanes of 64 bits, which its tests see unharmed;
+// and HWY_SCALAR lacks what a tile needs.
 #define HWY_BROKEN_EMU128 0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/attention.cpp"
@@ -55,6 +61,7 @@
 #include "kernel/bf16_decode-inl.h"
 #include "kernel/decode-inl.h"
 #include "kernel/tile-inl.h"
+#include "kernel/types-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
@@ -69,8 +76,6 @@ void merge_gradients(const Problem& p, const Gradients& g, int64_t merge, void* 
 Plan plan_gradients_bf16(const Problem& p, const Gradients& g);
 void run_gradients_bf16(const Problem& p, const Gradients& g, int64_t task, void* workspace,
                         void* partials);
-void merge_gradients_bf16(const Problem& p, const Gradients& g, int64_t merge, void* workspace,
-                          void* partials);
 #endif
 
 /// How the queries of every head are cut into tasks of some tiles each.
@@ -118,21 +123,6 @@ void run_task(const Problem& p, int64_t task, void* workspace) {
     run_tiles<Math, 1>(p, b, h, first, last, workspace);
   } else {
     run_tiles<Math, 2>(p, b, h, first, last, workspace);
-  }
-}
-
-/// Calls body(T(), E()) for the problem's type of the sums T and of the elements E.
-template <class Body>
-HWY_INLINE auto with_types(const Problem& p, Body body) {
-  switch (p.element) {
-    case Element::kFloat64:
-      return body(double(), double());
-    case Element::kBFloat16:
-      return body(float(), BFloat16());
-    case Element::kFloat16:
-      return body(float(), Float16());
-    default:
-      return body(float(), float());
   }
 }
 
@@ -228,7 +218,7 @@ const std::vector<Kernel>& supported_kernels() {
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
       found.push_back({"avx512_bf16", N_AVX3::plan_bf16, N_AVX3::run_bf16, N_AVX3::merge_bf16,
                        N_AVX3::plan_gradients_bf16, N_AVX3::run_gradients_bf16,
-                       N_AVX3::merge_gradients_bf16});
+                       N_AVX3::merge_gradients});
     }
     if (has_avx512())
       found.push_back({"avx512", N_AVX3::plan, N_AVX3::run, N_AVX3::merge, N_AVX3::plan_gradients,

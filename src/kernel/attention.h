@@ -86,7 +86,10 @@ struct Problem {
   int64_t output_head = 0;
   int64_t output_row = 0;
   void* logsumexp = nullptr;  ///< [B, H, L], contiguous, in the type of the sums; may be null
-  void* weights = nullptr;    ///< [B, H, L, S], contiguous, in `element`; may be null
+  /// What rounding took from `logsumexp`, likewise; may be null. The sum of both is exact enough for the
+  /// weights of a row whose logits are all -1e20.
+  void* logsumexp_rest = nullptr;
+  void* weights = nullptr;  ///< [B, H, L, S], contiguous, in `element`; may be null
 };
 
 /// Where a gradient of [B, heads, rows, columns] goes; columns are adjacent. No data: not asked for.
@@ -110,9 +113,10 @@ struct BiasGradient {
 /// What the gradients of a problem are made of, beside the problem itself, and where they go. The
 /// problem's own results (`output`, `logsumexp`, `weights`) are not used.
 struct Gradients {
-  View output;                      ///< [B, H, L, Dv], as the forward pass rounded it
-  const void* logsumexp = nullptr;  ///< [B, H, L], contiguous, of the forward pass
-  View output_gradient;             ///< [B, H, L, Dv], in `element`
+  View output;                           ///< [B, H, L, Dv], as the forward pass rounded it
+  const void* logsumexp = nullptr;       ///< [B, H, L], contiguous, of the forward pass
+  const void* logsumexp_rest = nullptr;  ///< likewise
+  View output_gradient;                  ///< [B, H, L, Dv], in `element`
   /// [B, H, L], contiguous, in the type of the sums. No data: zero.
   const void* logsumexp_gradient = nullptr;
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/simd-inl.h"
 #include "kernel/transpose-inl.h"
@@ -138,54 +139,68 @@ struct BFloat16Math {
   using Value = BFloat16;
 
   static int64_t even(int64_t n) { return n + n % 2; }
-  static bool keys_in_place(const Problem& p) { return p.key.column == 1 && p.head_dim % 2 == 0; }
+  static bool in_place(const Problem&, const View& rows, int64_t columns) {
+    return rows.column == 1 && columns % 2 == 0;
+  }
+  static bool keys_in_place(const Problem& p) { return in_place(p, p.key, p.head_dim); }
   static bool values_in_place(const Problem&) { return false; }
-  static int64_t key_numbers(const Problem& p) { return even(p.head_dim); }
+  static int64_t row_numbers(int64_t columns) { return even(columns); }
 
   template <int NV>
-  HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
-                                      float* HWY_RESTRICT rows, BFloat16* HWY_RESTRICT tile) {
-    auto* copies = reinterpret_cast<BFloat16*>(rows);
-    copy_rows(p.query, from, queries, p.head_dim, copies);
-    if (scales_queries(p))
-      scale_row(static_cast<float>(p.scale), queries * even(p.head_dim), copies);
-    const int64_t pairs = even(p.head_dim) / 2;
-    rows_to_tile<NV, true>(rows, pairs, queries, pairs, 1.0f, reinterpret_cast<float*>(tile));
+  HWY_INLINE static void load_tile(const Problem&, const View& view, const void* from, int64_t rows,
+                                   int64_t columns, double scale, float* HWY_RESTRICT scratch,
+                                   BFloat16* HWY_RESTRICT tile) {
+    auto* copies = reinterpret_cast<BFloat16*>(scratch);
+    copy_rows(view, from, rows, columns, copies);
+    if (scales_exactly(scale)) scale_row(static_cast<float>(scale), rows * even(columns), copies);
+    const int64_t pairs = even(columns) / 2;
+    rows_to_tile<NV, true>(scratch, pairs, rows, pairs, 1.0f, reinterpret_cast<float*>(tile));
   }
 
+  static void stage_rows(const Problem&, const View& view, const void* from, int64_t n,
+                         int64_t columns, BFloat16* to) {
+    copy_rows(view, from, n, columns, to);
+  }
   static void stage_keys(const Problem& p, const void* from, int64_t n, BFloat16* to) {
-    copy_rows(p.key, from, n, p.head_dim, to);
+    stage_rows(p, p.key, from, n, p.head_dim, to);
+  }
+  static void stage_values(const Problem& p, const void* from, int64_t n, BFloat16* to) {
+    stage_pairs(p.value, from, n, p.value_dim, to, 2 * p.value_dim);
   }
 
-  /// Rows 2j and 2j + 1 to pairs, one row of them after another; zeros for a row that is not there.
-  static void stage_values(const Problem& p, const void* from, int64_t n, BFloat16* to) {
+  /// Rows 2j and 2j + 1 to pairs, one row of them after another, `to_row` numbers apart; zeros for a
+  /// row or column that is not there.
+  static void stage_pairs(const View& view, const void* from, int64_t n, int64_t columns,
+                          BFloat16* to, int64_t to_row) {
     const auto* rows = static_cast<const BFloat16*>(from);
     const Tag<uint32_t> d;
     const hn::Rebind<uint16_t, Tag<uint32_t>> d16;
-    for (int64_t j = 0; j < n; j += 2, to += 2 * p.value_dim) {
-      const BFloat16* even_row = rows + j * p.value.row;
-      const BFloat16* odd_row = j + 1 < n ? even_row + p.value.row : nullptr;
+    for (int64_t j = 0; j < n; j += 2, to += to_row) {
+      const BFloat16* even_row = rows + j * view.row;
+      const BFloat16* odd_row = j + 1 < n ? even_row + view.row : nullptr;
       int64_t x = 0;
-      if (p.value.column == 1 && odd_row != nullptr) {
-        for (; x + kLanes<float> <= p.value_dim; x += kLanes<float>) {
+      if (view.column == 1 && odd_row != nullptr) {
+        for (; x + kLanes<float> <= columns; x += kLanes<float>) {
           const auto lower = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(even_row + x));
           const auto upper = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(odd_row + x));
           hn::StoreU(hn::Or(hn::PromoteTo(d, lower), hn::ShiftLeft<16>(hn::PromoteTo(d, upper))), d,
                      reinterpret_cast<uint32_t*>(to + 2 * x));
         }
       }
-      for (; x < p.value_dim; ++x) {
-        to[2 * x] = even_row[x * p.value.column];
-        to[2 * x + 1] = odd_row != nullptr ? odd_row[x * p.value.column] : BFloat16{0};
+      for (; x < columns; ++x) {
+        to[2 * x] = even_row[x * view.column];
+        to[2 * x + 1] = odd_row != nullptr ? odd_row[x * view.column] : BFloat16{0};
       }
+      std::fill(to + 2 * columns, to + to_row, BFloat16{0});
     }
   }
 
   template <int NV>
-  HWY_INLINE static void logits(const Problem& p, const BFloat16* keys, int64_t stride, int64_t n,
-                                const BFloat16* query_tile, float* logits) {
-    const auto product = scales_queries(p) ? bf16_logits<NV, true> : bf16_logits<NV, false>;
-    product(keys, stride, n, query_tile, even(p.head_dim) / 2, static_cast<float>(p.scale), logits);
+  HWY_INLINE static void logits(const BFloat16* rows, int64_t stride, int64_t n,
+                                const BFloat16* tile, int64_t columns, double scale,
+                                float* logits) {
+    const auto product = scales_exactly(scale) ? bf16_logits<NV, true> : bf16_logits<NV, false>;
+    product(rows, stride, n, tile, even(columns) / 2, static_cast<float>(scale), logits);
   }
 
   /// Turns logits into weights e^(logit − top) and adds them to `sum`; leaves pairs of rounded
@@ -215,19 +230,50 @@ struct BFloat16Math {
     for (int v = 0; v < NV; ++v) sum[v] = hn::Add(sum[v], odd_sum[v]);
   }
 
+  /// Zeroes the weights that are not kept: of a pair, the bits lie in different halves.
   template <int NV>
-  HWY_INLINE static void output(const Problem& p, const BFloat16* values, int64_t stride, int64_t n,
+  HWY_INLINE static void drop(const KeptKeys<float, NV>& kept, int64_t n,
+                              float* HWY_RESTRICT weights) {
+    const hn::Repartition<uint16_t, Tag<float>> d;
+    auto* pairs = reinterpret_cast<uint16_t*>(weights);
+    for (int64_t j = 0; j < n; j += kGroup) {
+      hn::Vec<decltype(d)> words[NV];
+      for (int v = 0; v < NV; ++v) {
+        words[v] = hn::Load(d, reinterpret_cast<const uint16_t*>(kept.words[j / kGroup] + v * 16));
+      }
+      for (int64_t t = 0; t < std::min<int64_t>(kGroup, n - j); t += 2) {
+        const auto bit = hn::Set(d, static_cast<uint16_t>(KeptKeys<float, NV>::bit(t)));
+        for (int v = 0; v < NV; ++v) {
+          uint16_t* pair = pairs + ((j + t) / 2 * NV + v) * 32;
+          hn::Store(hn::IfThenElseZero(hn::TestBit(words[v], bit), hn::Load(d, pair)), d, pair);
+        }
+      }
+    }
+  }
+
+  template <int NV>
+  HWY_INLINE static void output(const BFloat16* values, int64_t stride, int64_t n, int64_t columns,
                                 const float* weights, const Vec<float> (&decay)[NV], bool fresh,
                                 float* output) {
     bf16_output<NV>(values, stride, even(n) / 2, reinterpret_cast<const BFloat16*>(weights),
-                    p.value_dim, decay, fresh, output);
+                    columns, decay, fresh, output);
+  }
+
+  /// Adding half a unit to the magnitude rounds to nearest; ties go away from zero.
+  HWY_INLINE static Vec<uint32_t> rounded_pairs(Vec<float> even, Vec<float> odd) {
+    const Tag<uint32_t> d;
+    const hn::Repartition<uint16_t, Tag<uint32_t>> d16;
+    const Vec<uint32_t> half = hn::Set(d, 0x8000);
+    const Vec<uint32_t> lower = hn::ShiftRight<16>(hn::Add(hn::BitCast(d, even), half));
+    const Vec<uint32_t> upper = hn::Add(hn::BitCast(d, odd), half);
+    return hn::BitCast(d, hn::OddEven(hn::BitCast(d16, upper), hn::BitCast(d16, lower)));
   }
 
  private:
   /// A power of two, 1/√D for D = 16, 64, 256, scales queries without rounding them.
-  static bool scales_queries(const Problem& p) {
+  static bool scales_exactly(double scale) {
     int exponent;
-    return std::frexp(p.scale, &exponent) == 0.5 && exponent <= 1 && exponent > -16;
+    return std::frexp(scale, &exponent) == 0.5 && exponent <= 1 && exponent > -16;
   }
 
   static void scale_row(float scale, int64_t n, BFloat16* HWY_RESTRICT row) {
@@ -251,16 +297,6 @@ struct BFloat16Math {
       }
       if (columns % 2 != 0) to[columns] = BFloat16{0};
     }
-  }
-
-  /// Weights are not negative, so that adding half a unit rounds to nearest; ties go up.
-  HWY_INLINE static Vec<uint32_t> rounded_pairs(Vec<float> even, Vec<float> odd) {
-    const Tag<uint32_t> d;
-    const hn::Repartition<uint16_t, Tag<uint32_t>> d16;
-    const Vec<uint32_t> half = hn::Set(d, 0x8000);
-    const Vec<uint32_t> lower = hn::ShiftRight<16>(hn::Add(hn::BitCast(d, even), half));
-    const Vec<uint32_t> upper = hn::Add(hn::BitCast(d, odd), half);
-    return hn::BitCast(d, hn::OddEven(hn::BitCast(d16, upper), hn::BitCast(d16, lower)));
   }
 };
 

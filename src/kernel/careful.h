@@ -11,4 +11,9 @@ namespace attn::kernel {
 /// rows that may not see it. Such rows are computed again by this function.
 void careful_row(const Problem& problem, int64_t b, int64_t h, int64_t query, double* output);
 
+/// Likewise the part of one query's gradient that the keys [first, last) give: [D] numbers.
+void careful_query_gradient(const Problem& problem, const Gradients& gradients, int64_t b,
+                            int64_t h, int64_t query, int64_t first, int64_t last,
+                            double* gradient);
+
 }  // namespace attn::kernel

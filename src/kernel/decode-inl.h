@@ -18,6 +18,7 @@
 #include "kernel/careful.h"
 #include "kernel/decode_products-inl.h"
 #include "kernel/elements-inl.h"
+#include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
 #include "kernel/space.h"
 #include "kernel/squash-inl.h"
@@ -28,9 +29,11 @@ namespace attn::kernel::HWY_NAMESPACE {
 /// Keys of a task.
 constexpr int64_t kChunk = 512;
 
-/// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone.
+/// Whether decoding is the faster way; as all of a plan, it depends on shapes and strides alone, and on
+/// whether there is dropout, which is made for lanes of queries.
 inline bool suits_decoding(const Problem& p) {
-  return p.queries > 0 && p.queries <= 2 && p.keys > 0 && p.key.column == 1 && p.value.column == 1;
+  return p.queries > 0 && p.queries <= 2 && p.keys > 0 && p.key.column == 1 &&
+         p.value.column == 1 && p.dropped == 0;
 }
 
 /// The queries of one key head: rows are the group's heads times L queries.
@@ -237,9 +240,7 @@ class Decoder {
     store_row(row_, p_.value_dim,
               static_cast<E*>(p_.output) + b_ * p_.output_batch + h * p_.output_head +
                   query * p_.output_row);
-    if (p_.logsumexp != nullptr) {
-      static_cast<T*>(p_.logsumexp)[(b_ * p_.heads + h) * p_.queries + query] = top + std::log(sum);
-    }
+    store_logsumexp(p_, (b_ * p_.heads + h) * p_.queries + query, top, sum);
   }
 
   /// A second pass over the keys: weights are known only when all logits are.

@@ -83,16 +83,29 @@ HWY_INLINE void load_row(const E* HWY_RESTRICT from, int64_t stride, int64_t n,
   for (; i < n; ++i) to[i] = static_cast<T>(to_float(from[i * stride]));
 }
 
+HWY_INLINE void from_double(double x, double* to) { *to = x; }
+HWY_INLINE void from_double(double x, float* to) { *to = static_cast<float>(x); }
+HWY_INLINE void from_double(double x, BFloat16* to) {
+  *to = std::bit_cast<BFloat16>(float_to_bfloat16(static_cast<float>(x)));
+}
+HWY_INLINE void from_double(double x, Float16* to) {
+  *to = std::bit_cast<Float16>(float_to_half(static_cast<float>(x)));
+}
+
 /// n adjacent numbers to adjacent elements. `from` may be read up to the next full vector.
 template <class T, class E>
 HWY_INLINE void store_row(const T* HWY_RESTRICT from, int64_t n, E* HWY_RESTRICT to) {
-  const Tag<T> d;
-  int64_t i = 0;
-  for (; i + kLanes<T> <= n; i += kLanes<T>) store_as(d, hn::LoadU(d, from + i), to + i);
-  if (i < n) {
-    E last[kLanes<T>];
-    store_as(d, hn::LoadU(d, from + i), last);
-    std::memcpy(static_cast<void*>(to + i), last, static_cast<size_t>(n - i) * sizeof(E));
+  if constexpr (sizeof(T) == sizeof(E) || (sizeof(T) == sizeof(float) && sizeof(E) < sizeof(T))) {
+    const Tag<T> d;
+    int64_t i = 0;
+    for (; i + kLanes<T> <= n; i += kLanes<T>) store_as(d, hn::LoadU(d, from + i), to + i);
+    if (i < n) {
+      E last[kLanes<T>];
+      store_as(d, hn::LoadU(d, from + i), last);
+      std::memcpy(static_cast<void*>(to + i), last, static_cast<size_t>(n - i) * sizeof(E));
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) from_double(from[i], to + i);
   }
 }
 
@@ -118,12 +131,12 @@ HWY_INLINE void load_rows(Element element, const void* from, int64_t row, int64_
   }
 }
 
-/// Rounds rows × columns numbers to the problem's elements; columns are adjacent on both sides.
+/// Rounds rows × columns numbers to elements; columns are adjacent on both sides.
 template <class T>
 HWY_INLINE void store_rows(Element element, const T* from, int64_t from_row, int64_t rows,
                            int64_t columns, void* to, int64_t to_row) {
   for (int64_t i = 0; i < rows; ++i, from += from_row) {
-    if constexpr (sizeof(T) == sizeof(double)) {
+    if (element == Element::kFloat64) {
       store_row(from, columns, static_cast<double*>(to) + i * to_row);
     } else if (element == Element::kFloat32) {
       store_row(from, columns, static_cast<float*>(to) + i * to_row);

@@ -33,4 +33,12 @@ inline uint16_t float_to_half(float number) {
   return static_cast<uint16_t>(sign | half);
 }
 
+/// Rounds to bfloat16, to nearest and ties to even.
+inline uint16_t float_to_bfloat16(float number) {
+  const uint32_t bits = std::bit_cast<uint32_t>(number);
+  const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  const uint32_t rounded = is_nan ? bits | 0x400000u : bits + 0x7FFFu + (bits >> 16 & 1u);
+  return static_cast<uint16_t>(rounded >> 16);
+}
+
 }  // namespace attn::kernel

@@ -12,6 +12,7 @@
 #endif
 
 #include <algorithm>
+#include <limits>
 
 #include "kernel/attention.h"
 #include "kernel/simd-inl.h"
@@ -82,6 +83,11 @@ class RowMasks {
     return attend_ == nullptr && block_ == nullptr && none_is_later(query, key, n);
   }
 
+  /// Whether causality hides all keys from `key` on from all queries before `query_end`.
+  bool hidden_from_all(int64_t query_end, int64_t key) const {
+    return problem_.causal && key >= query_end + problem_.causal_offset;
+  }
+
   /// Reads what a tile of queries sees of the keys [key, key + n), n ≤ kKeyBlock.
   template <class T, int NV>
   HWY_INLINE void read(int64_t query, int64_t queries, int64_t key, int64_t n,
@@ -144,6 +150,49 @@ class RowMasks {
   const uint8_t* attend_ = nullptr;
   const uint8_t* block_ = nullptr;
 };
+
+/// A logit this far below the largest has the weight 0.
+template <class T>
+constexpr T kNegligible = sizeof(T) == 4 ? T(88) : T(1001);
+
+/// Whether a blocked key has no weight, exactly, in any of these lanes, whose largest logits, or sums of
+/// weights by their logarithm, are at `level`: then it may be left out without changing a bit.
+template <class T>
+HWY_INLINE bool blocked_weigh_nothing(const Problem& p, const T* level, int64_t lanes) {
+  if (p.masked_score == -std::numeric_limits<double>::infinity()) return true;
+  const Tag<T> d;
+  const Vec<T> masked_score = hn::Set(d, static_cast<T>(p.masked_score));
+  for (int64_t i = 0; i < lanes; i += kLanes<T>) {
+    const Vec<T> above = hn::Sub(hn::Load(d, level + i), masked_score);
+    if (!hn::AllTrue(d, hn::Ge(above, hn::Set(d, kNegligible<T>)))) return false;
+  }
+  return true;
+}
+
+/// The keys of a block that matter to a tile, in whole groups but for the last; `masked` if not all
+/// queries see all of them.
+struct KeyRange {
+  int64_t first;
+  int64_t n;
+  bool masked;
+};
+
+/// Where can_skip() allows it, groups at either end that no query sees are left out.
+template <class T, int NV, class CanSkip>
+HWY_INLINE KeyRange visible_keys(const RowMasks& masks, int64_t query, int64_t queries, int64_t key,
+                                 int64_t n, OpenKeys<T, NV>& open, CanSkip can_skip) {
+  using Open = OpenKeys<T, NV>;
+  if (masks.hidden_from_all(query + queries, key) && can_skip()) return {0, 0, true};
+  if (masks.open_to_all(query, key, n)) return {0, n, false};
+  masks.read(query, queries, key, n, open);
+  if (!can_skip()) return {0, n, true};
+  int64_t first = 0;
+  int64_t last = (n + kGroup - 1) / kGroup;
+  while (first < last && open.kinds[first] == Open::kBlocked) ++first;
+  while (first < last && open.kinds[last - 1] == Open::kBlocked) --last;
+  if (first == last) return {0, 0, true};
+  return {first * kGroup, std::min(last * kGroup, n) - first * kGroup, true};
+}
 
 /// Raises `top` to the largest logit of each lane.
 template <int NV, class T>

@@ -75,6 +75,24 @@ HWY_INLINE Vec<T> tanh(Tag<T> d, Vec<T> x) {
   return keep_nan<T>(x, hn::Tanh(d, x));
 }
 
+/// Whether none of a whole number of vectors is NaN or ∞.
+template <class T>
+HWY_INLINE bool all_finite(const T* HWY_RESTRICT numbers, int64_t n) {
+  const Tag<T> d;
+  const Vec<T> zero = hn::Zero(d);
+  Vec<T> sum[4] = {zero, zero, zero, zero};  // of 0 · x, which is NaN where x is NaN or ∞
+  int64_t i = 0;
+  for (; i + 4 * kLanes<T> <= n; i += 4 * kLanes<T>) {
+    HWY_UNROLL(4)
+    for (int k = 0; k < 4; ++k) {
+      sum[k] = hn::MulAdd(zero, hn::Load(d, numbers + i + k * kLanes<T>), sum[k]);
+    }
+  }
+  for (; i < n; i += kLanes<T>) sum[0] = hn::MulAdd(zero, hn::Load(d, numbers + i), sum[0]);
+  const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+  return hn::AllTrue(d, hn::Eq(all, all));
+}
+
 /// Numbers in a block of 128 bits, within which transposition is cheap.
 template <class T>
 constexpr int kBlock = 16 / sizeof(T);

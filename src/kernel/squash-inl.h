@@ -26,6 +26,21 @@ HWY_NOINLINE void squash(const Problem& p, int64_t n, T* HWY_RESTRICT logits) {
   }
 }
 
+/// The derivative of the squash where it gave these logits: 1 − tanh², times C for a clip.
+template <class T>
+HWY_NOINLINE void squash_slope(const Problem& p, int64_t n, const T* HWY_RESTRICT logits,
+                               T* HWY_RESTRICT slope) {
+  const Tag<T> d;
+  const Vec<T> limit = hn::Set(d, static_cast<T>(p.squash_limit));
+  const Vec<T> one = hn::Set(d, T(1));
+  const Vec<T> outer =
+      hn::Set(d, p.squash == Squash::kClip ? static_cast<T>(p.squash_limit) : T(1));
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    const Vec<T> tanh = hn::Div(hn::Load(d, logits + i), limit);  // exactly 1 at the limit
+    hn::Store(hn::Mul(outer, hn::NegMulAdd(tanh, tanh, one)), d, slope + i);
+  }
+}
+
 }  // namespace attn::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -12,7 +12,9 @@
 
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
+#include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
+#include "kernel/logsumexp.h"
 #include "kernel/mask-inl.h"
 #include "kernel/products-inl.h"
 #include "kernel/space.h"
@@ -22,10 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernel::HWY_NAMESPACE {
 
-/// A logit this far below the largest has the weight 0.
-template <class T>
-constexpr T kNegligible = sizeof(T) == 4 ? T(88) : T(1001);
-
 /// Arithmetic in the type of the sums: keys and values are read where they lie, or, where their
 /// elements are of another type or not adjacent, copied block by block.
 template <class T>
@@ -34,41 +32,46 @@ struct SumTypeMath {
   using Key = T;
   using Value = T;
 
-  static bool keys_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.key.column == 1;
+  /// Whether the products read rows where they lie.
+  static bool in_place(const Problem& p, const View& rows, int64_t /*columns*/) {
+    return size_of(p.element) == sizeof(T) && rows.column == 1;
   }
-  static bool values_in_place(const Problem& p) {
-    return size_of(p.element) == sizeof(T) && p.value.column == 1;
-  }
-  /// Numbers in a query or a key as the product reads it.
-  static int64_t key_numbers(const Problem& p) { return p.head_dim; }
+  static bool keys_in_place(const Problem& p) { return in_place(p, p.key, p.head_dim); }
+  static bool values_in_place(const Problem& p) { return in_place(p, p.value, p.value_dim); }
+  /// Numbers in a row of so many columns as `logits` reads it.
+  static int64_t row_numbers(int64_t columns) { return columns; }
 
+  /// Rows from `from` on to a tile with the rows in the lanes, times `scale`.
   template <int NV>
-  HWY_INLINE static void load_queries(const Problem& p, const void* from, int64_t queries,
-                                      T* HWY_RESTRICT rows, T* HWY_RESTRICT tile) {
-    const T scale = static_cast<T>(p.scale);
-    if (size_of(p.element) == sizeof(T) && p.query.column == 1 &&
-        !rows_collide<T>(queries, p.query.row)) {
-      rows_to_tile<NV, false>(static_cast<const T*>(from), p.query.row, queries, p.head_dim, scale,
-                              tile);
+  HWY_INLINE static void load_tile(const Problem& p, const View& view, const void* from,
+                                   int64_t rows, int64_t columns, double scale,
+                                   T* HWY_RESTRICT scratch, T* HWY_RESTRICT tile) {
+    const T factor = static_cast<T>(scale);
+    if (size_of(p.element) == sizeof(T) && view.column == 1 && !rows_collide<T>(rows, view.row)) {
+      rows_to_tile<NV, false>(static_cast<const T*>(from), view.row, rows, columns, factor, tile);
       return;
     }
-    const int64_t stride = p.head_dim + kBlock<T>;
-    load_rows(p.element, from, p.query.row, p.query.column, queries, p.head_dim, rows, stride);
-    rows_to_tile<NV, false>(rows, stride, queries, p.head_dim, scale, tile);
+    const int64_t stride = columns + kBlock<T>;
+    load_rows(p.element, from, view.row, view.column, rows, columns, scratch, stride);
+    rows_to_tile<NV, false>(scratch, stride, rows, columns, factor, tile);
   }
 
+  static void stage_rows(const Problem& p, const View& view, const void* from, int64_t n,
+                         int64_t columns, T* to) {
+    load_rows(p.element, from, view.row, view.column, n, columns, to, columns);
+  }
   static void stage_keys(const Problem& p, const void* from, int64_t n, T* to) {
-    load_rows(p.element, from, p.key.row, p.key.column, n, p.head_dim, to, p.head_dim);
+    stage_rows(p, p.key, from, n, p.head_dim, to);
   }
   static void stage_values(const Problem& p, const void* from, int64_t n, T* to) {
-    load_rows(p.element, from, p.value.row, p.value.column, n, p.value_dim, to, p.value_dim);
+    stage_rows(p, p.value, from, n, p.value_dim, to);
   }
 
+  /// Products of n rows of so many columns with a tile that was loaded with `scale`.
   template <int NV>
-  HWY_INLINE static void logits(const Problem& p, const T* keys, int64_t stride, int64_t n,
-                                const T* query_tile, T* logits) {
-    logits_of_rows<kRows<NV>, NV>(keys, stride, n, query_tile, p.head_dim, logits);
+  HWY_INLINE static void logits(const T* rows, int64_t stride, int64_t n, const T* tile,
+                                int64_t columns, double /*scale*/, T* logits) {
+    logits_of_rows<kRows<NV>, NV>(rows, stride, n, tile, columns, logits);
   }
 
   /// Turns logits into weights e^(logit − top), in place, and adds them to `sum`.
@@ -92,11 +95,30 @@ struct SumTypeMath {
     }
   }
 
+  /// Zeroes the weights that are not kept.
   template <int NV>
-  HWY_INLINE static void output(const Problem& p, const T* values, int64_t stride, int64_t n,
+  HWY_INLINE static void drop(const KeptKeys<T, NV>& kept, int64_t n, T* HWY_RESTRICT weights) {
+    const Tag<T> d;
+    const hn::RebindToUnsigned<Tag<T>> du;
+    for (int64_t j = 0; j < n; j += kGroup) {
+      hn::Vec<decltype(du)> words[NV];
+      for (int v = 0; v < NV; ++v) words[v] = hn::Load(du, kept.words[j / kGroup] + v * kLanes<T>);
+      for (int64_t t = 0; t < std::min<int64_t>(kGroup, n - j); ++t) {
+        const auto bit = hn::Set(du, KeptKeys<T, NV>::bit(t));
+        for (int v = 0; v < NV; ++v) {
+          T* weight = weights + ((j + t) * NV + v) * kLanes<T>;
+          const auto keeps = hn::RebindMask(d, hn::TestBit(words[v], bit));
+          hn::Store(hn::IfThenElseZero(keeps, hn::Load(d, weight)), d, weight);
+        }
+      }
+    }
+  }
+
+  template <int NV>
+  HWY_INLINE static void output(const T* values, int64_t stride, int64_t n, int64_t columns,
                                 const T* weights, const Vec<T> (&decay)[NV], bool fresh,
                                 T* output) {
-    output_of_rows<kRows<NV>, NV>(values, stride, n, weights, p.value_dim, decay, fresh, output);
+    output_of_rows<kRows<NV>, NV>(values, stride, n, weights, columns, decay, fresh, output);
   }
 
  private:
@@ -115,6 +137,7 @@ class QueryTiles {
   using Key = typename Math::Key;
   using Value = typename Math::Value;
   using Open = OpenKeys<T, NV>;
+  using Kept = KeptKeys<T, NV>;
 
  public:
   static constexpr int kWidth = NV * kLanes<T>;
@@ -135,9 +158,10 @@ class QueryTiles {
         first_(first),
         last_(last),
         masks_(p, b, h),
-        bias_(p, b, h) {
+        bias_(p, b, h),
+        dropout_(p, b, h) {
     const int64_t tiles = (last - first + kWidth - 1) / kWidth;
-    queries_ = space.take<Key>(tiles * Math::key_numbers(p) * kWidth);
+    queries_ = space.take<Key>(tiles * Math::row_numbers(p.head_dim) * kWidth);
     outputs_ = space.take<T>(tiles * p.value_dim * kWidth);
     tops_ = space.take<T>(tiles * kWidth);
     sums_ = space.take<T>(tiles * kWidth);
@@ -147,7 +171,8 @@ class QueryTiles {
                                        RowBias::kScratch<T, NV>, int64_t{kWidth} * kKeyBlock}));
     careful_ = space.take<double>(p.value_dim);
     open_ = space.take<Open>(1);
-    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::key_numbers(p));
+    if (dropout_.any()) kept_ = space.take<Kept>(1);
+    if (!Math::keys_in_place(p)) keys_ = space.take<Key>(kKeyBlock * Math::row_numbers(p.head_dim));
     if (!Math::values_in_place(p)) values_ = space.take<Value>(kKeyBlock * p.value_dim);
   }
 
@@ -157,7 +182,7 @@ class QueryTiles {
       load(tile_of(query));
     }
     for (int64_t key = 0; key < p_.keys; key += kKeyBlock) {
-      if (key >= visible_end(last_) && can_skip(tops_, lanes)) break;
+      if (masks_.hidden_from_all(last_, key) && blocked_weigh_nothing(p_, tops_, lanes)) break;
       const Block block = block_at(key);
       for (int64_t query = first_; query < last_; query += kWidth) absorb(tile_of(query), block);
     }
@@ -190,7 +215,7 @@ class QueryTiles {
     const int64_t lane = query - first_;
     return {query,
             std::min<int64_t>(kWidth, last_ - query),
-            queries_ + lane * Math::key_numbers(p_),
+            queries_ + lane * Math::row_numbers(p_.head_dim),
             outputs_ + lane * p_.value_dim,
             tops_ + lane,
             sums_ + lane,
@@ -202,15 +227,10 @@ class QueryTiles {
            (b_ * view.batch + head * view.head + row * view.row) * size_of(p_.element);
   }
 
-  /// The first key that is too late for every query before `last`.
-  int64_t visible_end(int64_t last) const {
-    return p_.causal ? std::clamp<int64_t>(last + p_.causal_offset, 0, p_.keys) : p_.keys;
-  }
-
   HWY_INLINE void load(const Tile& tile) {
     const Tag<T> d;
-    Math::template load_queries<NV>(p_, element_at(p_.query, h_, tile.query), tile.queries,
-                                    scratch_, tile.query_tile);
+    Math::template load_tile<NV>(p_, p_.query, element_at(p_.query, h_, tile.query), tile.queries,
+                                 p_.head_dim, p_.scale, scratch_, tile.query_tile);
     for (int v = 0; v < NV; ++v) {
       hn::Store(hn::Set(d, kLowest<T>), d, tile.top + v * kLanes<T>);
       hn::Store(hn::Zero(d), d, tile.sum + v * kLanes<T>);
@@ -231,7 +251,7 @@ class QueryTiles {
     if (!Math::keys_in_place(p_)) {
       Math::stage_keys(p_, keys, n, keys_);
       block.keys = keys_;
-      block.key_stride = Math::key_numbers(p_);
+      block.key_stride = Math::row_numbers(p_.head_dim);
     }
     if (!Math::values_in_place(p_)) {
       Math::stage_values(p_, values, n, values_);
@@ -241,18 +261,6 @@ class QueryTiles {
     return block;
   }
 
-  /// Whether a blocked key has no weight, exactly, in any of these lanes, whose largest logits so far
-  /// are at `top`: then it may be left out without changing a bit.
-  HWY_INLINE bool can_skip(const T* top, int64_t lanes) const {
-    if (p_.masked_score == -std::numeric_limits<double>::infinity()) return true;
-    const Tag<T> d;
-    const Vec<T> masked_score = hn::Set(d, static_cast<T>(p_.masked_score));
-    for (int64_t i = 0; i < lanes; i += kLanes<T>) {
-      const Vec<T> above = hn::Sub(hn::Load(d, top + i), masked_score);
-      if (!hn::AllTrue(d, hn::Ge(above, hn::Set(d, kNegligible<T>)))) return false;
-    }
-    return true;
-  }
   HWY_INLINE void load_state(const Tile& tile, Vec<T> (&top)[NV], Vec<T> (&sum)[NV]) const {
     const Tag<T> d;
     for (int v = 0; v < NV; ++v) {
@@ -261,31 +269,12 @@ class QueryTiles {
     }
   }
 
-  /// The keys of a block that some query of the tile may see, rounded to groups; `masked` if not all
-  /// queries see all of them.
-  struct Range {
-    int64_t first;
-    int64_t n;
-    bool masked;
-  };
-  HWY_INLINE Range read_masks(const Tile& tile, const Block& block) {
-    if (masks_.open_to_all(tile.query, block.key, block.n)) return {0, block.n, false};
-    masks_.read(tile.query, tile.queries, block.key, block.n, *open_);
-    if (!can_skip(tile.top, kWidth)) return {0, block.n, true};
-    int64_t first = 0;
-    int64_t last = (block.n + kGroup - 1) / kGroup;
-    while (first < last && open_->kinds[first] == Open::kBlocked) ++first;
-    while (first < last && open_->kinds[last - 1] == Open::kBlocked) --last;
-    if (first == last) return {0, 0, true};
-    return {first * kGroup, std::min(last * kGroup, block.n) - first * kGroup, true};
-  }
-
   /// Logits of the range after squash, bias and mask; raises `top` to the largest of each lane.
-  HWY_INLINE void final_logits(const Tile& tile, const Block& block, Range range,
+  HWY_INLINE void final_logits(const Tile& tile, const Block& block, KeyRange range,
                                Vec<T> (&top)[NV]) {
     if (bias_.any()) bias_.prefetch(tile.query, tile.queries, block.key + range.first, range.n);
-    Math::template logits<NV>(p_, block.keys + range.first * block.key_stride, block.key_stride,
-                              range.n, tile.query_tile, logits_);
+    Math::template logits<NV>(block.keys + range.first * block.key_stride, block.key_stride,
+                              range.n, tile.query_tile, p_.head_dim, p_.scale, logits_);
     if (p_.squash != Squash::kNone) squash(p_, range.n * kWidth, logits_);
     const int64_t key = block.key + range.first;
     if (range.masked) {
@@ -306,8 +295,9 @@ class QueryTiles {
   /// Adds a block to a tile: rescales what is there to the new largest logit, adds what is new.
   HWY_INLINE void absorb(const Tile& tile, const Block& block) {
     const Tag<T> d;
-    if (block.key >= visible_end(tile.query + tile.queries) && can_skip(tile.top, kWidth)) return;
-    const Range range = read_masks(tile, block);
+    const KeyRange range =
+        visible_keys(masks_, tile.query, tile.queries, block.key, block.n, *open_,
+                     [&] { return blocked_weigh_nothing(p_, tile.top, kWidth); });
     if (range.n == 0) return;
     Vec<T> top[NV], sum[NV], decay[NV], added[NV];
     load_state(tile, top, sum);
@@ -321,10 +311,17 @@ class QueryTiles {
       hn::Store(top[v], d, tile.top + v * kLanes<T>);
       hn::Store(hn::MulAdd(sum[v], decay[v], added[v]), d, tile.sum + v * kLanes<T>);
     }
-    Math::template output<NV>(p_, block.values + range.first * block.value_stride,
-                              block.value_stride, range.n, logits_, decay, *tile.fresh,
-                              tile.output);
+    if (dropout_.any()) drop<Math>(tile, block.key + range.first, range.n);
+    Math::template output<NV>(block.values + range.first * block.value_stride, block.value_stride,
+                              range.n, p_.value_dim, logits_, decay, *tile.fresh, tile.output);
     *tile.fresh = false;
+  }
+
+  /// Zeroes the weights that dropout takes. The others grow with the factors of the outputs.
+  template <class AnyMath>
+  HWY_INLINE void drop(const Tile& tile, int64_t key, int64_t n) {
+    dropout_.template draw<T, NV>(tile.query, key, n, *kept_);
+    AnyMath::template drop<NV>(*kept_, n, logits_);
   }
 
   /// Divides by the sums, rounds, and writes what was asked for.
@@ -332,49 +329,26 @@ class QueryTiles {
     const Tag<T> d;
     const bool nan = p_.nan_when_fully_masked && p_.keys > 0;
     const Vec<T> nothing = hn::Set(d, nan ? std::numeric_limits<T>::quiet_NaN() : T(0));
+    const Vec<T> scale = hn::Set(d, static_cast<T>(dropout_scale(p_)));
     HWY_ALIGN T factors[kWidth];
     for (int i = 0; i < kWidth; i += kLanes<T>) {
       const Vec<T> sum = hn::Load(d, tile.sum + i);
-      const Vec<T> factor = hn::Div(hn::Set(d, T(1)), sum);
+      const Vec<T> factor = hn::Div(scale, sum);
       hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(d)), nothing, factor), d, factors + i);
     }
     if (*tile.fresh) std::fill_n(tile.output, p_.value_dim * kWidth, T(0));
     const int64_t first_row =
         b_ * p_.output_batch + h_ * p_.output_head + tile.query * p_.output_row;
     char* output = static_cast<char*>(p_.output) + first_row * size_of(p_.element);
-    if (size_of(p_.element) == sizeof(T) && !rows_collide<T>(tile.queries, p_.output_row)) {
-      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim,
-                       reinterpret_cast<T*>(output), p_.output_row);
-    } else {
-      tile_to_rows<NV>(tile.output, factors, tile.queries, p_.value_dim, scratch_, p_.value_dim);
-      store_rows(p_.element, scratch_, p_.value_dim, tile.queries, p_.value_dim, output,
-                 p_.output_row);
-    }
-    if ((masks_.any() || bias_.any()) && !all_finite(tile)) mend(tile, output);
-    if (p_.logsumexp != nullptr) {
-      T* logsumexp = static_cast<T*>(p_.logsumexp) + (b_ * p_.heads + h_) * p_.queries + tile.query;
-      for (int64_t i = 0; i < tile.queries; ++i) logsumexp[i] = tile.top[i] + std::log(tile.sum[i]);
+    store_tile<NV>(p_.element, tile.output, factors, tile.queries, p_.value_dim, scratch_, output,
+                   p_.output_row);
+    if ((masks_.any() || bias_.any()) && !all_finite(tile.output, p_.value_dim * kWidth))
+      mend(tile, output);
+    const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
+    for (int64_t i = 0; i < tile.queries; ++i) {
+      store_logsumexp(p_, row + i, tile.top[i], tile.sum[i]);
     }
     if (p_.weights != nullptr) write_weights(tile, factors);
-  }
-
-  HWY_INLINE bool all_finite(const Tile& tile) const {
-    const Tag<T> d;
-    const Vec<T> zero = hn::Zero(d);
-    Vec<T> sum[4] = {zero, zero, zero, zero};  // of 0 · x, which is NaN where x is NaN or ∞
-    const int64_t numbers = p_.value_dim * kWidth;
-    int64_t i = 0;
-    for (; i + 4 * kLanes<T> <= numbers; i += 4 * kLanes<T>) {
-      HWY_UNROLL(4)
-      for (int k = 0; k < 4; ++k) {
-        sum[k] = hn::MulAdd(zero, hn::Load(d, tile.output + i + k * kLanes<T>), sum[k]);
-      }
-    }
-    for (; i < numbers; i += kLanes<T>) {
-      sum[0] = hn::MulAdd(zero, hn::Load(d, tile.output + i), sum[0]);
-    }
-    const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
-    return hn::AllTrue(d, hn::Eq(all, all));
   }
 
   HWY_NOINLINE void mend(const Tile& tile, char* output) {
@@ -402,6 +376,7 @@ class QueryTiles {
       final_logits(tile, block, {0, block.n, masks_.any()}, top);
       load_state(tile, top, sum);
       SumTypeMath<T>::template weights<NV>(block.n, top, logits_, sum);
+      if (dropout_.any()) drop<SumTypeMath<T>>(tile, key, block.n);
       tile_to_rows<NV>(logits_, factors, tile.queries, block.n, scratch_, kKeyBlock);
       store_rows(p_.element, scratch_, kKeyBlock, tile.queries, block.n,
                  weights + key * size_of(p_.element), p_.keys);
@@ -412,6 +387,7 @@ class QueryTiles {
   const int64_t b_, h_, key_head_, first_, last_;
   const RowMasks masks_;
   const RowBias bias_;
+  const RowDropout dropout_;
   Key* queries_;
   T* outputs_;
   T* tops_;
@@ -421,6 +397,7 @@ class QueryTiles {
   T* scratch_;
   double* careful_;
   Open* open_;
+  Kept* kept_ = nullptr;
   Key* keys_ = nullptr;
   Value* values_ = nullptr;
 };

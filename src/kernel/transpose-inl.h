@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernel/attention.h"
+#include "kernel/elements-inl.h"
 #include "kernel/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -133,6 +134,19 @@ HWY_INLINE void tile_to_rows(const T* tile, const T* factors, int64_t rows, int6
     tile_to_rows_of<NV>(tile, factors, All(), columns, to, stride);
   } else {
     tile_to_rows_of<NV>(tile, factors, rows, columns, to, stride);
+  }
+}
+
+/// A tile, each lane times its factor, to rows of elements, by way of `scratch` [rows][columns] where
+/// they are of another type or would evict each other.
+template <int NV, class T>
+HWY_INLINE void store_tile(Element element, const T* tile, const T* factors, int64_t rows,
+                           int64_t columns, T* scratch, void* to, int64_t to_row) {
+  if (size_of(element) == sizeof(T) && !rows_collide<T>(rows, to_row)) {
+    tile_to_rows<NV>(tile, factors, rows, columns, static_cast<T*>(to), to_row);
+  } else {
+    tile_to_rows<NV>(tile, factors, rows, columns, scratch, columns);
+    store_rows(element, scratch, columns, rows, columns, to, to_row);
   }
 }
 

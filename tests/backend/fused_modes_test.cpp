@@ -1,6 +1,5 @@
 // The fused backend among LibTorch's modes: inference, autocast, and what it refuses.
 
-#include <ATen/autocast_mode.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/ops/_make_dual.h>
 #include <ATen/ops/equal.h>
@@ -12,12 +11,14 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/utils.h>
 
+#include "support/autocast.h"
 #include "support/fused.h"
 #include "support/tensors.h"
 
 namespace attn {
 namespace {
 
+using testing::Autocast;
 using testing::error_of;
 using testing::fused;
 using testing::on_every_target;
@@ -45,24 +46,6 @@ TEST_F(FusedModes, InferenceModeAndNoGradGiveTheSameBits) {
   EXPECT_TRUE(at::equal(attention(inferred, key, value, fused(Mask::causal())).output, expected));
   EXPECT_EQ(attention(query, key, value).backend, Backend::kFused);
 }
-
-class Autocast {
- public:
-  explicit Autocast(at::ScalarType dtype) : previous_(at::autocast::get_autocast_dtype(at::kCPU)) {
-    at::autocast::set_autocast_dtype(at::kCPU, dtype);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    at::autocast::set_autocast_dtype(at::kCPU, previous_);
-    at::autocast::clear_cache();
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::ScalarType previous_;
-};
 
 TEST_F(FusedModes, AutocastCastsAsItDoesForLibTorchsAttention) {
   const at::Tensor wide_key = key.repeat_interleave(2, 1), wide_value = wide_key;
@@ -152,25 +135,19 @@ TEST_F(FusedModes, TakesWhatItDoesNotRefuse) {
   EXPECT_EQ(attention(query, key, value).backend, Backend::kFused);
 }
 
-TEST_F(FusedModes, RefusesToRecordAGradientForAnyTensor) {
-  const std::string reason = "a gradient is asked for, and it has no backward yet";
+TEST_F(FusedModes, RefusesWeightsThatNeedAGradient) {
+  const std::string reason = "it has no gradient through returned weights (need_weights)";
   const auto leaf = [](const at::Tensor& x) { return x.detach().requires_grad_(); };
-  const auto bias = AttentionOptions().mask(Mask::bias(leaf(at::randn({5, 7}))));
-  for (const Refused& call :
-       {Refused{reason, leaf(query), key, value}, Refused{reason, query, leaf(key), value},
-        Refused{reason, query, key, leaf(value)}, Refused{reason, query, key, value, bias}}) {
-    call.expect(Backend::kLibTorch);
+  const auto asking = AttentionOptions().need_weights(true);
+  const auto bias = AttentionOptions().mask(Mask::bias(leaf(at::randn({5, 7})))).need_weights(true);
+  for (const Refused& call : {Refused{reason, leaf(query), key, value, asking},
+                              Refused{reason, query, leaf(key), value, asking},
+                              Refused{reason, query, key, leaf(value), asking},
+                              Refused{reason, query, key, value, bias}}) {
+    call.expect(Backend::kReference);
     const at::NoGradGuard no_grad;
-    EXPECT_EQ(why_not(Backend::kFused, call.query, call.key, call.value, call.options),
-              std::nullopt);
     EXPECT_EQ(attention(call.query, call.key, call.value, call.options).backend, Backend::kFused);
   }
-}
-
-TEST_F(FusedModes, RefusesDropout) {
-  const at::NoGradGuard no_grad;
-  Refused{"it has no dropout yet", query, key, value, AttentionOptions().dropout_p(0.1)}.expect(
-      Backend::kReference);
 }
 
 TEST_F(FusedModes, RefusesOtherDevices) {

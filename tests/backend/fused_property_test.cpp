@@ -10,12 +10,12 @@
 
 #include "support/fused.h"
 #include "support/random_call.h"
-#include "support/threads.h"
 
 namespace attn {
 namespace {
 
 using testing::Dice;
+using testing::for_seeds;
 using testing::lay;
 using testing::Layout;
 using testing::on_every_target;
@@ -191,19 +191,6 @@ struct RandomCall {
   PlainAttention plain;
   Bounds bounds{at::kFloat, 1.0, 1, 1};
 };
-
-/// Calls check(dice) with one seed after the other until one fails.
-template <class Check>
-void for_seeds(uint64_t cases, Check check) {
-  const testing::Threads one(1);  // as fast, and the same bits
-  const uint64_t first = testing::number_from_environment("ATTN_TEST_SEED", 1);
-  cases = testing::number_from_environment("ATTN_TEST_CASES", cases);
-  for (uint64_t seed = first; seed < first + cases && !::testing::Test::HasFailure(); ++seed) {
-    SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
-    Dice dice(seed);
-    check(dice);
-  }
-}
 
 TEST(FusedProperty, RandomCallsAreTheFormulaOnEveryTarget) {
   for_seeds(6'000, [](Dice& dice) {

@@ -6,8 +6,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -28,6 +30,20 @@ struct ThreadedCall {
   AttentionOptions options = {};
 
   AttentionResult run() const { return attention(query, key, value, options); }
+  /// Gradients of all operands, and of the mask's bias, for a fixed start.
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> leaves = {query.detach().requires_grad_(),
+                                      key.detach().requires_grad_(),
+                                      value.detach().requires_grad_()};
+    AttentionOptions training = AttentionOptions(options).need_weights(false);
+    if (options.mask().bias_tensor().defined()) {
+      leaves.push_back(options.mask().bias_tensor().detach().requires_grad_());
+      training.mask(Mask::bias(leaves.back()));
+    }
+    const AttentionResult result = attention(leaves[0], leaves[1], leaves[2], training);
+    return torch::autograd::grad({result.output, result.logsumexp}, leaves,
+                                 {result.output.detach(), result.logsumexp.detach()});
+  }
   /// That of some batches alone.
   ThreadedCall batches(int64_t first, int64_t count) const {
     const auto some = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
@@ -38,6 +54,11 @@ struct ThreadedCall {
 bool same_bits(const AttentionResult& a, const AttentionResult& b) {
   return at::equal(a.output, b.output) && at::equal(a.weights, b.weights) &&
          at::equal(a.logsumexp, b.logsumexp);
+}
+
+bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 /// Large enough for threads: prompts, a grouped decoding step, keys that must be copied first.
@@ -70,6 +91,55 @@ TEST(FusedThreads, AnyNumberOfThemGivesTheSameBits) {
       for (const int count : {2, 3, 8, 1}) {
         at::set_num_threads(count);
         EXPECT_TRUE(same_bits(call.run(), expected)) << count << " threads, " << call.query.sizes();
+      }
+    });
+  }
+}
+
+TEST(FusedThreads, AnyNumberOfThemGivesTheSameBitsOfGradients) {
+  for (const ThreadedCall& call : calls()) {
+    on_every_target([&] {
+      const Threads one(1);
+      const std::vector<at::Tensor> expected = call.gradients();
+      for (const int count : {2, 3, 4, 5, 6, 7, 8}) {
+        at::set_num_threads(count);
+        EXPECT_TRUE(same_bits(call.gradients(), expected))
+            << count << " threads, " << call.query.sizes();
+      }
+    });
+  }
+}
+
+TEST(FusedThreads, AnyNumberOfThemDropsTheSameWeights) {
+  for (ThreadedCall call : calls()) {
+    call.options.dropout_p(0.2);
+    on_every_target([&] {
+      const auto seeded = [&](auto run) {
+        torch::manual_seed(1);
+        return run();
+      };
+      const Threads one(1);
+      const AttentionResult result = seeded([&] { return call.run(); });
+      const std::vector<at::Tensor> gradients = seeded([&] { return call.gradients(); });
+      for (const int count : {2, 3, 8}) {
+        at::set_num_threads(count);
+        EXPECT_TRUE(same_bits(seeded([&] { return call.run(); }), result)) << count;
+        EXPECT_TRUE(same_bits(seeded([&] { return call.gradients(); }), gradients)) << count;
+      }
+    });
+  }
+}
+
+TEST(FusedThreads, C34_AGradientsBitsDoNotDependOnBatchmates) {
+  for (const ThreadedCall& call : calls()) {
+    if (call.options.mask().bias_tensor().defined()) continue;  // one gradient for all batches
+    on_every_target([&] {
+      const std::vector<at::Tensor> together = call.gradients();
+      for (const auto& [first, count] : {std::pair{0, 1}, std::pair{3, 1}, std::pair{1, 3}}) {
+        std::vector<at::Tensor> expected;
+        for (const at::Tensor& x : together) expected.push_back(x.narrow(0, first, count));
+        EXPECT_TRUE(same_bits(call.batches(first, count).gradients(), expected))
+            << call.query.sizes() << call.query.dtype();
       }
     });
   }
@@ -112,6 +182,24 @@ TEST(FusedThreads, C31_EightThreadsAtOnceGetWhatEachGetsAlone) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(agreeing, 8 * static_cast<int>(all.size())) << kernel.name;
   }
+}
+
+TEST(FusedThreads, C31_EightThreadsDifferentiateAtOnce) {
+  const std::vector<ThreadedCall> all = calls();
+  std::vector<std::vector<at::Tensor>> expected;
+  for (const ThreadedCall& call : all) expected.push_back(call.gradients());
+  std::atomic<int> agreeing = 0;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t n = 0; n < all.size(); ++n) {
+        const size_t i = (n + 2 * t) % all.size();
+        agreeing += same_bits(all[i].gradients(), expected[i]) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(agreeing, 8 * static_cast<int>(all.size()));
 }
 
 TEST(FusedThreads, C32_ItRunsInsideAParallelRegion) {

@@ -117,6 +117,9 @@ class TheCommand(unittest.TestCase):
                 rows = json.loads(result.stdout)
                 wrong = [row for row in rows if row["verdict"] not in ("agrees", "skipped")]
                 self.assertEqual((result.returncode, wrong), (0, []))
+                # Gradients are compared as well, but through returned weights.
+                notes = {row["reason"] for row in rows if row["verdict"] == "agrees"} - {""}
+                self.assertEqual(notes, {"outputs only: it has no gradient through returned weights (need_weights)"})
                 # Dropout, and what ends ahead of every backend.
                 self.assertLess(sum(row["verdict"] == "skipped" for row in rows), len(rows) / 4)
 
@@ -132,6 +135,8 @@ class TheCommand(unittest.TestCase):
                 self.assertGreater(row[who], 0)
         table = attn("bench", "--rows", "other/.*clip", "--seconds", "0")
         self.assertRegex(table.stdout, r"other/fp32 T512 D64 logit clip +[0-9.]+ +– +[0-9.]+ ")
+        backward = attn("bench", "--rows", "^training backward/fp32 T128 D64$", "--seconds", "0")
+        self.assertRegex(backward.stdout, r"training backward/fp32 T128 D64( +[0-9.]+){5} +[0-9]+ % +GFLOP/s ")
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})

@@ -132,6 +132,29 @@ TEST(CheckGolden, SkipsABackendThatRefusesTheCaseWithItsReason) {
   EXPECT_EQ(rows[1].verdict, Verdict::kAgrees);
 }
 
+TEST(CheckGolden, ComparesDropoutOnTheReferenceAloneUnlessEverythingIsDropped) {
+  CheckOptions options;
+  options.backends = {Backend::kFused};
+  const Row some = check_golden(golden_of("xavier_train_dropout_10_percent"), options).front();
+  EXPECT_EQ(some.verdict, Verdict::kSkipped);
+  EXPECT_EQ(some.reason, "it drops other weights than Python does");
+  EXPECT_EQ(check_golden(golden_of("xavier_train_everything_dropped"), options).front().verdict,
+            Verdict::kAgrees);
+}
+
+TEST(CheckGolden, ComparesTheFusedBackendsGradients) {
+  CheckOptions options;
+  options.backends = {Backend::kFused};
+  Golden golden = golden_of("causal_head_size_16");
+  const Row row = check_golden(golden, options).front();
+  EXPECT_EQ(row.verdict, Verdict::kAgrees);
+  EXPECT_EQ(row.reason, "");  // nothing was left out
+  for (auto& [name, tensor] : golden.tensors) {
+    if (name.starts_with("f64.grad.")) tensor = tensor + 1.0;
+  }
+  EXPECT_EQ(check_golden(golden, options).front().verdict, Verdict::kDisagrees);
+}
+
 TEST(CheckGolden, CreditsNoBackendWithLogitsThatItDoesNotCompute) {
   CheckOptions options;
   options.backends = {Backend::kLibTorch};

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/batch_alone.h"
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 #include "support/run_kernel.h"
@@ -43,24 +44,6 @@ void for_some_problems(const std::function<void(OwnedProblem&, Random&)>& check)
   }
 }
 
-View at_batch(View view, int64_t b, int64_t size) {
-  if (view.data != nullptr) {
-    view.data = static_cast<const std::byte*>(view.data) + b * view.batch * size;
-  }
-  return view;
-}
-
-Problem alone(Problem p, int64_t b) {
-  p.batches = 1;
-  p.query = at_batch(p.query, b, size_of(p.element));
-  p.key = at_batch(p.key, b, size_of(p.element));
-  p.value = at_batch(p.value, b, size_of(p.element));
-  p.attend = at_batch(p.attend, b, 1);
-  p.block = at_batch(p.block, b, 1);
-  p.bias = at_batch(p.bias, b, size_of(p.bias_element));
-  return p;
-}
-
 TEST(KernelBits, OfABatchDoNotDependOnItsBatchmates) {  // C34
   for_some_problems([](const OwnedProblem& owned, Random&) {
     for (const Kernel& kernel : supported_kernels()) {
@@ -68,7 +51,7 @@ TEST(KernelBits, OfABatchDoNotDependOnItsBatchmates) {  // C34
       const auto together = testing::run(kernel, owned.problem).bits;
       const auto size = static_cast<int64_t>(together.size()) / owned.problem.batches;
       for (int64_t b = 0; b < owned.problem.batches; ++b) {
-        const auto single = testing::run(kernel, alone(owned.problem, b)).bits;
+        const auto single = testing::run(kernel, testing::alone(owned.problem, b)).bits;
         EXPECT_TRUE(std::equal(single.begin(), single.end(), together.begin() + b * size,
                                together.begin() + (b + 1) * size))
             << "batch " << b;

@@ -55,6 +55,19 @@ TEST(Half, RoundsToNearestAndTiesToEvenBetweenAnyTwoNeighbours) {
   }
 }
 
+TEST(Half, RoundsToTheNearestBFloat16AndTiesToEven) {
+  for (uint32_t number = 0; number < 0x7F7F; ++number) {
+    const float lower = std::bit_cast<float>(number << 16);
+    const float middle = std::bit_cast<float>(number << 16 | 0x8000);
+    ASSERT_EQ(float_to_bfloat16(lower), number);
+    ASSERT_EQ(float_to_bfloat16(middle), number + (number & 1));
+    ASSERT_EQ(float_to_bfloat16(-middle), (number + (number & 1)) | 0x8000);
+    ASSERT_EQ(float_to_bfloat16(std::nextafter(middle, kInfinity)), number + 1);
+  }
+  EXPECT_EQ(float_to_bfloat16(kInfinity), 0x7F80);
+  EXPECT_GT(float_to_bfloat16(std::numeric_limits<float>::quiet_NaN()) & 0x7FFF, 0x7F80);
+}
+
 TEST(Half, RoundsToInfinityFromTheMiddleBeyondTheLargestHalf) {
   EXPECT_EQ(float_to_half(std::nextafter(65520.0f, 0.0f)), 0x7BFF);
   EXPECT_EQ(float_to_half(65520.0f), 0x7C00);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <kernel/attention.h>
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstddef>
@@ -15,12 +14,16 @@
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 #include "support/run_kernel.h"
+#include "support/sparse_memory.h"
 
 namespace attn::kernel {
 namespace {
 
+using testing::kFar;
 using testing::OwnedProblem;
 using testing::Random;
+using testing::SparseMemory;
+using testing::spread_out;
 
 TEST(KernelMemory, NoBatchesHeadsOrQueriesAreNoWork) {  // C15
   Random random(12);
@@ -60,49 +63,6 @@ TEST(KernelMemory, RowsOverNoKeysAreZero) {  // C15
       }
     }
   }
-}
-
-/// Address space of which only the pages that are touched exist.
-class SparseMemory {
- public:
-  explicit SparseMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    data_ = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-  }
-  SparseMemory(const SparseMemory&) = delete;
-  SparseMemory& operator=(const SparseMemory&) = delete;
-  ~SparseMemory() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-
-  std::byte* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  std::byte* data_;
-};
-
-constexpr int64_t kFar = (int64_t{1} << 31) + 64;  // bytes: more than 31 bits, and no power of two
-
-/// Copies a tensor of bytes-wide elements into sparse memory, under strides of its own.
-View spread_out(const View& from, View to, std::byte* memory, const testing::Extent& extent,
-                Element element) {
-  to.data = memory;
-  for (int64_t b = 0; b < extent[0]; ++b) {
-    for (int64_t h = 0; h < extent[1]; ++h) {
-      for (int64_t r = 0; r < extent[2]; ++r) {
-        for (int64_t c = 0; c < extent[3]; ++c) {
-          testing::write(
-              element,
-              testing::read(element, from.data,
-                            b * from.batch + h * from.head + r * from.row + c * from.column),
-              memory, b * to.batch + h * to.head + r * to.row + c * to.column);
-        }
-      }
-    }
-  }
-  return to;
 }
 
 TEST(KernelMemory, BatchesHeadsRowsAndColumnsMayLieMoreThan2GiBApart) {

@@ -1,5 +1,5 @@
-// What the modules gain from the fused backend without asking: it runs where no gradient is wanted, and
-// reads what the projections wrote.
+// What the modules gain from the fused backend without asking: it runs by default, and reads what the
+// projections wrote.
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>

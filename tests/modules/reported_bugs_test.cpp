@@ -124,6 +124,7 @@ TEST(ReportedBugs, C13_AMaskOfOneKeyOrOfOddStridesIsReadWithinItsBounds) {
   auto module = fill_with_waves(XavierMultiheadAttention(8, 8, 8, 8, 2));
   const at::Tensor x = waves({2, 3, 8}, 0.7, 0.1, at::kFloat);
   const at::Tensor mask = bools({2, 3, 1}, {1, 0, 1, 0, 1, 1});
+  const at::NoGradGuard no_grad;
   const auto [expected, weights] = module(x, x, x, mask.expand({2, 3, 3}).contiguous(), true);
   EXPECT_TRUE(at::equal(std::get<0>(module(x, x, x, mask)), expected));
   const at::Tensor odd = at::as_strided(mask, {2, 3, 1}, {3, 1, 999999});
@@ -216,18 +217,21 @@ TEST(ReportedBugs, C24_DropoutOfEverythingGivesTheBiasAndZeroGradients) {
   EXPECT_TRUE(at::equal(module->Wo->weight.grad(), at::zeros({4, 4})));
 }
 
-TEST(ReportedBugs, C26_DoubleBackwardIsRightOnTheReference) {
-  const BackendGuard guard(Backend::kReference);
-  CausalMultiheadAttention module(4, 2);
-  module->to(at::kDouble);
-  fill_with_waves(module);
-  const at::Tensor x = waves({1, 3, 4}, 0.5, 0.3).requires_grad_();
-  const auto gradient = [](const at::Tensor& of, const at::Tensor& by, bool create_graph) {
-    return torch::autograd::grad({of}, {by}, {}, std::nullopt, create_graph)[0];
-  };
-  const at::Tensor penalty = gradient(module(x).sum(), x, true).square().sum();
-  EXPECT_NEAR(penalty.item<double>(), 0.689944689318, kPrinted);
-  EXPECT_NEAR(gradient(penalty, x, false)[0][1][2].item<double>(), 0.0578927864007, kPrinted);
+TEST(ReportedBugs, C26_DoubleBackwardIsRight) {
+  for (const Backend backend : {Backend::kReference, Backend::kFused}) {
+    const BackendGuard guard(backend);
+    CausalMultiheadAttention module(4, 2);
+    module->to(at::kDouble);
+    fill_with_waves(module);
+    const at::Tensor x = waves({1, 3, 4}, 0.5, 0.3).requires_grad_();
+    const auto gradient = [](const at::Tensor& of, const at::Tensor& by, bool create_graph) {
+      return torch::autograd::grad({of}, {by}, {}, std::nullopt, create_graph)[0];
+    };
+    const at::Tensor penalty = gradient(module(x).sum(), x, true).square().sum();
+    EXPECT_NEAR(penalty.item<double>(), 0.689944689318, kPrinted) << backend;
+    EXPECT_NEAR(gradient(penalty, x, false)[0][1][2].item<double>(), 0.0578927864007, kPrinted)
+        << backend;
+  }
 }
 
 TEST(ReportedBugs, C27_AskingForWeightsLeavesTheOutputAlone) {
@@ -235,8 +239,11 @@ TEST(ReportedBugs, C27_AskingForWeightsLeavesTheOutputAlone) {
   const at::Tensor x = waves({2, 3, 8}, 0.7, 0.1, at::kFloat);
   at::Tensor mask = lower_triangle(3, 3).repeat({2, 1, 1});
   mask[1][2].fill_(false);
-  EXPECT_TRUE(at::equal(std::get<0>(module(x, x, x, mask, true)),
-                        std::get<0>(module(x, x, x, mask, false))));
+  const auto output = [&](bool need_attn) { return std::get<0>(module(x, x, x, mask, need_attn)); };
+  // In training the reference returns them, and rounds otherwise: outputs of order 1 of sums of 8.
+  EXPECT_TRUE(is_near(output(true), output(false), 20 * testing::epsilon(at::kFloat)));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::equal(output(true), output(false)));
   const at::Tensor q = waves({2, 3, 4, 5}, 0.7, 0.1, at::kFloat);
   for (const Backend backend : available_backends()) {
     const auto options =

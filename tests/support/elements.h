@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace attn::testing {
 
@@ -78,6 +79,18 @@ inline void write(kernel::Element element, double number, void* data, int64_t in
       static_cast<uint16_t*>(data)[index] = to_float16(number);
       break;
   }
+}
+
+inline std::vector<double> numbers_of(kernel::Element element, const void* data, int64_t count) {
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(read(element, data, i));
+  return numbers;
+}
+
+/// What the kernel sums in.
+inline kernel::Element sum_element(kernel::Element element) {
+  return element == kernel::Element::kFloat64 ? kernel::Element::kFloat64
+                                              : kernel::Element::kFloat32;
 }
 
 inline const char* name_of(kernel::Element element) {

@@ -20,7 +20,8 @@ inline constexpr bool kAddressSanitizer = false;
 
 /// Memory of so many bytes and not one more: reading or writing past its end stops the program.
 /// AddressSanitizer watches the heap for that; elsewhere the memory ends where a page without
-/// access begins, or before, by what the alignment takes.
+/// access begins, or before, by what the alignment takes. Such a page lies ahead of it, too, by less
+/// than a page: right ahead of memory that fills its pages.
 class GuardedMemory {
  public:
   explicit GuardedMemory(int64_t bytes, int64_t alignment = 1) : memory_(allocate(bytes)) {
@@ -50,11 +51,12 @@ class GuardedMemory {
       return {static_cast<std::byte*>(memory), Free{bytes, 0}};
     }
     const int64_t page = sysconf(_SC_PAGESIZE);
-    const int64_t all = (bytes + page - 1) / page * page + page;
+    const int64_t all = (bytes + page - 1) / page * page + 2 * page;
     void* memory = mmap(nullptr, static_cast<size_t>(all), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     auto* first = static_cast<std::byte*>(memory);
+    mprotect(first, static_cast<size_t>(page), PROT_NONE);
     mprotect(first + all - page, static_cast<size_t>(page), PROT_NONE);
     return {first, Free{all, page}};
   }

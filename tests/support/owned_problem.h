@@ -118,6 +118,9 @@ class OwnedProblem {
   Extent value_extent() const {
     return {problem.batches, problem.key_heads, problem.keys, problem.value_dim};
   }
+  Extent output_extent() const {
+    return {problem.batches, problem.heads, problem.queries, problem.value_dim};
+  }
   Extent logits_extent() const {
     return {problem.batches, problem.heads, problem.queries, problem.keys};
   }
@@ -189,6 +192,7 @@ inline std::string describe(const kernel::Problem& p) {
   if (p.squash != kernel::Squash::kNone) {
     text << (p.squash == kernel::Squash::kClip ? ", clip " : ", softcap ") << p.squash_limit;
   }
+  if (p.dropped != 0) text << ", dropped " << p.dropped << " by seed " << p.dropout_seed;
   if (p.causal) text << ", causal " << p.causal_offset;
   if (p.attend.data != nullptr) view("attend", p.attend);
   if (p.block.data != nullptr) view("block", p.block);
@@ -196,6 +200,7 @@ inline std::string describe(const kernel::Problem& p) {
     view("bias", p.bias);
     text << " of " << name_of(p.bias_element);
   }
+  if (p.dropped > 0) text << ", dropped " << p.dropped << " by seed " << p.dropout_seed;
   return text.str();
 }
 

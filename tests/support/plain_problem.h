@@ -1,6 +1,7 @@
 #pragma once
 
 #include <kernel/attention.h>
+#include <kernel/dropout.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "support/elements.h"
+#include "support/plain_inputs.h"
 
 namespace attn::testing {
 
@@ -34,9 +36,9 @@ class PlainProblem {
     for (int64_t b = 0; b < p_.batches; ++b) {
       for (int64_t h = 0; h < p_.heads; ++h) {
         const int64_t key_head = h / (p_.heads / p_.key_heads);
-        query_ = rows_of(p_.query, b, h, p_.queries, p_.head_dim);
-        key_ = rows_of(p_.key, b, key_head, p_.keys, p_.head_dim);
-        value_ = rows_of(p_.value, b, key_head, p_.keys, p_.value_dim);
+        query_ = rows_of(p_.query, p_.element, b, h, p_.queries, p_.head_dim);
+        key_ = rows_of(p_.key, p_.element, b, key_head, p_.keys, p_.head_dim);
+        value_ = rows_of(p_.value, p_.element, b, key_head, p_.keys, p_.value_dim);
         for (int64_t i = 0; i < p_.queries; ++i) solve_row(b, h, i);
       }
     }
@@ -45,31 +47,6 @@ class PlainProblem {
 
  private:
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-  static int64_t index(const kernel::View& view, int64_t b, int64_t h, int64_t row,
-                       int64_t column) {
-    return b * view.batch + h * view.head + row * view.row + column * view.column;
-  }
-
-  std::vector<double> rows_of(const kernel::View& view, int64_t b, int64_t h, int64_t rows,
-                              int64_t columns) const {
-    std::vector<double> numbers;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        numbers.push_back(read(p_.element, view.data, index(view, b, h, r, c)));
-      }
-    }
-    return numbers;
-  }
-
-  bool is_masked(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    const auto byte = [&](const kernel::View& view) {
-      return static_cast<const uint8_t*>(view.data)[index(view, b, h, i, j)];
-    };
-    return (p_.causal && j > i + p_.causal_offset) ||
-           (p_.attend.data != nullptr && byte(p_.attend) == 0) ||
-           (p_.block.data != nullptr && byte(p_.block) != 0);
-  }
 
   double logit(double bias, int64_t i, int64_t j) {
     long double dot = 0.0;
@@ -93,8 +70,8 @@ class PlainProblem {
     for (int64_t j = 0; j < p_.keys; ++j) {
       const double bias = p_.bias.data == nullptr
                               ? 0.0
-                              : read(p_.bias_element, p_.bias.data, index(p_.bias, b, h, i, j));
-      const bool masked = is_masked(b, h, i, j);
+                              : read(p_.bias_element, p_.bias.data, index_of(p_.bias, b, h, i, j));
+      const bool masked = is_masked(p_, b, h, i, j);
       blocked[j] = masked || bias == -kInfinity;
       p[j] = masked ? p_.masked_score : blocked[j] ? bias : logit(bias, i, j);
       largest = std::max(largest, p[j]);
@@ -110,6 +87,8 @@ class PlainProblem {
     for (int64_t j = 0; j < p_.keys; ++j) {
       const bool absent = blocked[j] && p[j] == 0.0;
       p[j] = sum == 0.0 ? nothing : static_cast<double>(p[j] / sum);
+      const bool kept = p_.dropped == 0 || kernel::keeps_weight(p_, b, h, i, j);
+      p[j] *= kept ? kernel::dropout_scale(p_) : 0.0;
       for (int64_t x = 0; x < p_.value_dim && !absent; ++x) {
         const double term = p[j] * value_[j * p_.value_dim + x];
         output[x] += term;

@@ -6,16 +6,19 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <attn/functional.h>
+#include <gtest/gtest.h>
 #include <torch/utils.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support/plain_attention.h"
 #include "support/tensors.h"
+#include "support/threads.h"
 
 namespace attn::testing {
 
@@ -53,6 +56,14 @@ enum class Layout {
   kOneBatch,  ///< stride 0
   kOneHead,   ///< stride 0
 };
+
+inline std::vector<Layout> all_layouts() {
+  std::vector<Layout> all;
+  for (int i = 0; i <= static_cast<int>(Layout::kOneHead); ++i) {
+    all.push_back(static_cast<Layout>(i));
+  }
+  return all;
+}
 
 inline Layout random_layout(Dice& dice) {
   using enum Layout;
@@ -187,5 +198,18 @@ struct RandomMask {
     return x.repeat_interleave(3, -1).slice(-1, 0, 3 * x.size(-1), 3);
   }
 };
+
+/// Calls check(dice) with one seed after the other until one fails.
+template <class Check>
+void for_seeds(uint64_t cases, Check check) {
+  const Threads one(1);  // as fast, and the same bits
+  const uint64_t first = number_from_environment("ATTN_TEST_SEED", 1);
+  cases = number_from_environment("ATTN_TEST_CASES", cases);
+  for (uint64_t seed = first; seed < first + cases && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
+    Dice dice(seed);
+    check(dice);
+  }
+}
 
 }  // namespace attn::testing

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "support/elements.h"
 #include "support/guarded_memory.h"
+#include "support/output_rows.h"
 #include "support/plain_problem.h"
 
 namespace attn::testing {
@@ -60,59 +60,25 @@ inline void run_in_place(const kernel::Kernel& kernel, const kernel::Problem& p,
             [&](int64_t i, void* workspace) { kernel.merge(p, i, workspace, partials.data()); });
 }
 
-/// What a problem's kernel writes. Its output rows lie apart, heads inside of queries, and nothing
-/// but them may be written.
+/// What a problem's kernel writes.
 inline Answer run(const kernel::Kernel& kernel, kernel::Problem p, const RunOptions& options = {}) {
-  const int64_t size = kernel::size_of(p.element);
-  const int64_t sum_size = p.element == kernel::Element::kFloat64 ? 8 : 4;
+  const kernel::Element sums = sum_element(p.element);
   const int64_t rows = p.batches * p.heads * p.queries;
-  p.output_head = p.value_dim + 3;
-  p.output_row = p.heads * p.output_head;
-  p.output_batch = p.queries * p.output_row + 5;
-  const int64_t last_row = (p.batches - 1) * p.output_batch + (p.heads - 1) * p.output_head +
-                           (p.queries - 1) * p.output_row;
-  const GuardedMemory output(rows == 0 ? 0 : (last_row + p.value_dim) * size);
-  const GuardedMemory logsumexp(rows * sum_size);
-  const GuardedMemory weights(options.weights ? rows * p.keys * size : 0);
-  p.output = output.data();
+  const OutputRows output({p.batches, p.heads, p.queries, p.value_dim}, p.element);
+  const GuardedMemory logsumexp(rows * kernel::size_of(sums));
+  const GuardedMemory weights(options.weights ? rows * p.keys * kernel::size_of(p.element) : 0);
+  output.receive(p);
   if (options.logsumexp) p.logsumexp = logsumexp.data();
   if (options.weights) p.weights = weights.data();
 
   run_in_place(kernel, p, options);
 
   Answer answer;
-  int64_t between = 0;  // where the bytes between rows begin
-  for (int64_t b = 0; b < p.batches; ++b) {
-    for (int64_t i = 0; i < p.queries; ++i) {
-      for (int64_t h = 0; h < p.heads; ++h) {
-        const int64_t row = (b * p.output_batch + h * p.output_head + i * p.output_row) * size;
-        for (; between < row; ++between) {
-          if (output.data()[between] != std::byte{0xFF}) {
-            ADD_FAILURE() << "byte " << between << " between output rows was written";
-            return answer;
-          }
-        }
-        between = row + p.value_dim * size;
-      }
-    }
-  }
-  answer.bits.resize(rows * p.value_dim * size);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = r / p.queries / p.heads * p.output_batch +
-                        r / p.queries % p.heads * p.output_head + r % p.queries * p.output_row;
-    std::memcpy(answer.bits.data() + r * p.value_dim * size, output.data() + row * size,
-                p.value_dim * size);
-  }
-  for (int64_t i = 0; i < rows * p.value_dim; ++i) {
-    answer.output.push_back(read(p.element, answer.bits.data(), i));
-  }
-  const auto sums = p.element == kernel::Element::kFloat64 ? kernel::Element::kFloat64
-                                                           : kernel::Element::kFloat32;
-  for (int64_t i = 0; options.logsumexp && i < rows; ++i) {
-    answer.logsumexp.push_back(read(sums, logsumexp.data(), i));
-  }
-  for (int64_t i = 0; options.weights && i < rows * p.keys; ++i) {
-    answer.weights.push_back(read(p.element, weights.data(), i));
+  answer.bits = output.bits();
+  answer.output = numbers_of(p.element, answer.bits.data(), rows * p.value_dim);
+  if (options.logsumexp) answer.logsumexp = numbers_of(sums, logsumexp.data(), rows);
+  if (options.weights) {
+    answer.weights = numbers_of(p.element, weights.data(), rows * p.keys);
   }
   return answer;
 }

@@ -26,7 +26,8 @@ struct ATTN_API XavierMultiheadAttentionOptions {
   /// Features of the output.
   TORCH_ARG(int64_t, out_dim);
   TORCH_ARG(int64_t, n_heads);
-  /// Probability of dropping an attention weight in training, in [0, 1].
+  /// Probability of dropping an attention weight in training, in [0, 1]; Python's draws are those of
+  /// the reference backend (see `AttentionOptions::dropout_p`).
   TORCH_ARG(double, attn_dropout) = 0.0;
 };
 

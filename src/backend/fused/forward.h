@@ -6,15 +6,20 @@
 
 namespace attn {
 
-/// Why the fused kernel cannot take a call, or nothing.
-std::optional<std::string> fused_refusal(const AttentionCall& call);
-
-/// Attention by the fused kernel (`kernel/attention.h`), on the threads of LibTorch. The logits are
-/// never materialised: it needs O(L + S) memory beside inputs and results. The bits of the result
-/// depend neither on the number of threads nor on batchmates.
-///
-/// Under autocast, query, key and value are cast as LibTorch's own attention casts them. The output
+/// Output, weights and log-sum-exp of a call by the kernel, without a record for gradients. The output
 /// lies in memory as [B, L, H, Dv], so that merging the heads copies nothing.
-AttentionResult fused_attention(const AttentionCall& call);
+AttentionResult fused_forward(const AttentionCall& call);
+
+/// What the gradients are made of.
+struct ForwardPass {
+  at::Tensor output;     ///< [B, H, L, Dv]
+  at::Tensor logsumexp;  ///< [B, H, L], in the type of the sums
+  /// What rounding took from it, likewise. Without, a row whose logits are all −1e9 would lose the number
+  /// of its keys.
+  at::Tensor logsumexp_rest;
+};
+
+/// The same with these as its results, whatever the call asks for.
+ForwardPass fused_forward_pass(const AttentionCall& call);
 
 }  // namespace attn

@@ -1,9 +1,9 @@
 #include "backend/fused/problem.h"
 
 #include <ATen/OpMathType.h>
-#include <ATen/ops/empty.h>
 
 #include "backend/causal_offset.h"
+#include "backend/dropout.h"
 #include "backend/masked_score.h"
 
 namespace attn {
@@ -33,13 +33,6 @@ kernel::View view_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr(), stride(4), stride(3), stride(2), stride(1)};
 }
 
-/// The same for an operand, whose columns count as adjacent where there is but one.
-kernel::View operand_of(const at::Tensor& tensor) {
-  kernel::View view = view_of(tensor);
-  if (tensor.size(-1) == 1) view.column = 1;
-  return view;
-}
-
 int64_t batches_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 4 ? tensor.size(0) : 1;
 }
@@ -55,14 +48,22 @@ int64_t broadcast(std::initializer_list<int64_t> batches) {
 
 }  // namespace
 
-FusedProblem fused_problem(const AttentionCall& call) {
-  FusedProblem fused;
-  kernel::Problem& p = fused.problem;
+int64_t logit_batches(const AttentionCall& call) {
   const Mask& mask = call.mask;
-  const int64_t logit_batches =
-      broadcast({call.query.size(0), call.key.size(0), batches_of(mask.attend_tensor()),
-                 batches_of(mask.block_tensor()), batches_of(mask.bias_tensor())});
-  p.batches = broadcast({logit_batches, call.value.size(0)});
+  return broadcast({call.query.size(0), call.key.size(0), batches_of(mask.attend_tensor()),
+                    batches_of(mask.block_tensor()), batches_of(mask.bias_tensor())});
+}
+
+kernel::View operand_view(const at::Tensor& tensor) {
+  kernel::View view = view_of(tensor);
+  if (tensor.size(-1) == 1) view.column = 1;
+  return view;
+}
+
+kernel::Problem fused_problem(const AttentionCall& call) {
+  kernel::Problem p;
+  const Mask& mask = call.mask;
+  p.batches = broadcast({logit_batches(call), call.value.size(0)});
   p.heads = call.query.size(1);
   p.key_heads = call.key.size(1);
   p.queries = call.query.size(2);
@@ -70,9 +71,9 @@ FusedProblem fused_problem(const AttentionCall& call) {
   p.head_dim = call.query.size(3);
   p.value_dim = call.value.size(3);
   p.element = element_of(call.query);
-  p.query = operand_of(call.query);
-  p.key = operand_of(call.key);
-  p.value = operand_of(call.value);
+  p.query = operand_view(call.query);
+  p.key = operand_view(call.key);
+  p.value = operand_view(call.value);
 
   p.scale = 1.0 / call.divisor;
   if (call.logit_clip) {
@@ -94,27 +95,11 @@ FusedProblem fused_problem(const AttentionCall& call) {
       saturated_masked_score(call.masked_score, at::toOpMathType(call.query.scalar_type()));
   p.nan_when_fully_masked = call.fully_masked == FullyMasked::kNaN;
 
-  AttentionResult& result = fused.result;
-  const at::TensorOptions options = call.query.options();
-  result.output = at::empty({p.batches, p.queries, p.heads, p.value_dim}, options).transpose(1, 2);
-  p.output = result.output.data_ptr();
-  p.output_batch = result.output.stride(0);
-  p.output_head = result.output.stride(1);
-  p.output_row = result.output.stride(2);
-  // The kernel writes these for every batch; where batches differ in value alone, one is enough.
-  if (call.need_weights) {
-    result.weights = at::empty({p.batches, p.heads, p.queries, p.keys}, options);
-    p.weights = result.weights.data_ptr();
-    result.weights = result.weights.narrow(0, 0, logit_batches);
+  if (call.dropout_p > 0.0) {
+    p.dropped = kernel_dropped(call.dropout_p);
+    p.dropout_seed = call.dropout_seed.value();
   }
-  if (call.need_logsumexp) {
-    result.logsumexp = at::empty({p.batches, p.heads, p.queries},
-                                 options.dtype(at::toOpMathType(call.query.scalar_type())));
-    p.logsumexp = result.logsumexp.data_ptr();
-    result.logsumexp = result.logsumexp.narrow(0, 0, logit_batches);
-  }
-  result.backend = Backend::kFused;
-  return fused;
+  return p;
 }
 
 }  // namespace attn

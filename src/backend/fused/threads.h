@@ -3,12 +3,16 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernel/attention.h"
+
 namespace attn {
 
-/// Calls run(task, workspace) for every task, on the threads of LibTorch if `parallel`, else on this
-/// one. Each thread takes the next task when it is done with its last, and has a workspace of
-/// `workspace_bytes` of its own, which outlives the call.
-void run_tasks(int64_t tasks, int64_t workspace_bytes, bool parallel,
-               const std::function<void(int64_t task, void* workspace)>& run);
+using KernelTask = std::function<void(int64_t task, void* workspace, void* partials)>;
+
+/// Runs all tasks of a plan, then all its merges, on the threads of LibTorch where so many
+/// floating-point operations are worth it. Each thread takes the next task when it is done with its
+/// last, and has a workspace of its own, which outlives the call.
+void run_plan(const kernel::Plan& plan, double operations, const KernelTask& run,
+              const KernelTask& merge);
 
 }  // namespace attn

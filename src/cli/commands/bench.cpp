@@ -55,7 +55,9 @@ std::string header(const Machine& machine) {
   return fmt::format(
       "attn {} ({}), LibTorch {}, {}, {} thread{}, FMA peak of a core {:.0f} GFLOP/s{}\n"
       "GFLOP/s count the whole square of queries and keys, also where a mask leaves less of it to "
-      "do; GB/s are bytes\nof K and V. \"of peak\" counts what the causal mask leaves.\n",
+      "do: two products\nforward, five backward. GB/s are bytes of K and V. \"of peak\" counts "
+      "what "
+      "the causal mask leaves.\n",
       ATTN_VERSION, machine.simd, machine.libtorch, machine.cpu, machine.threads,
       machine.threads == 1 ? "" : "s", machine.peak.float32,
       machine.peak.bfloat16 ? fmt::format(" (bfloat16 {:.0f})", *machine.peak.bfloat16) : "");
@@ -93,7 +95,7 @@ void print_table(const std::vector<Row>& rows, const BenchArguments& arguments,
   for (const Row& row : rows) name_width = std::max(name_width, bench::full_name(row).size());
   fmt::print("{}\n{}\n", header(machine), titles(name_width));
   for (const Row& row : rows) {
-    const Result result = bench::measure(row, arguments.seconds);
+    const Result result = bench::measure(row, {.seconds = arguments.seconds});
     fmt::print("{}\n", line(row, result, machine, name_width));
     std::fflush(stdout);
   }
@@ -118,7 +120,7 @@ void print_json(const std::vector<Row>& rows, const BenchArguments& arguments,
                 const Machine& machine) {
   Json list = Json::array();
   for (const Row& row : rows) {
-    list.push_back(to_json(row, bench::measure(row, arguments.seconds), machine));
+    list.push_back(to_json(row, bench::measure(row, {.seconds = arguments.seconds}), machine));
   }
   const Json all = {{"attn", ATTN_VERSION},
                     {"libtorch", machine.libtorch},
