@@ -4,12 +4,14 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
 
 #include "support/fused.h"
@@ -26,6 +28,7 @@ using testing::fused;
 using testing::lay;
 using testing::Layout;
 using testing::on_every_target;
+using testing::operators_during;
 using testing::peak_growth;
 
 TEST(FusedMemory, NoTensorIsCopiedWhateverItsStrides) {
@@ -117,6 +120,22 @@ TEST(FusedMemory, NoTensorIsCopiedToDifferentiate) {
                   std::vector<std::string>());
       }
     }
+  }
+}
+
+TEST(FusedMemory, OnlyGradientsThatAreAskedForAreMade) {
+  const at::Tensor x = at::randn({2, 4, 40, 16});
+  for (size_t wanted = 1; wanted <= 3; ++wanted) {
+    std::vector<at::Tensor> leaves(3, x), asked;
+    for (size_t i = 0; i < wanted; ++i) {
+      leaves[i] = x.detach().requires_grad_();
+      asked.push_back(leaves[i]);
+    }
+    const at::Tensor output = attention(leaves[0], leaves[1], leaves[2], fused()).output;
+    const at::Tensor start = at::ones_like(output);
+    const auto names = operators_during([&] { torch::autograd::grad({output}, asked, {start}); });
+    EXPECT_EQ(std::count(names.begin(), names.end(), "aten::empty_strided"),
+              static_cast<std::ptrdiff_t>(wanted));
   }
 }
 
