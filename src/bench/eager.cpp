@@ -1,5 +1,6 @@
 #include "bench/eager.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>

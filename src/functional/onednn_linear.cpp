@@ -48,7 +48,7 @@ const std::optional<Operator>& onednn_operator() {
   return found;
 }
 
-/// x · Wᵀ + b of any strides, with nothing recorded.
+/// x · Wᵀ + b with nothing recorded; x of any strides, W contiguous or the transpose of such.
 at::Tensor call_onednn(const at::Tensor& x, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias) {
   return onednn_operator()->call(x, weight, bias, /*attr=*/"none",
@@ -70,14 +70,15 @@ bool is_training(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
   return is_recorded(x) || is_recorded(weight) || (bias.defined() && is_recorded(bias));
 }
 
-/// a · b for a gradient, differentiable where it has to be; `b` is contiguous.
+/// a · b for a gradient, differentiable where it has to be. oneDNN copies `a` into order, but leaves a
+/// `b` with gaps or overlaps to a reference that takes seconds.
 at::Tensor differentiable_product(const at::Tensor& a, const at::Tensor& b) {
   const auto is_numbers = [](const at::Tensor& tensor) {
     return is_plain_float(tensor) && !is_recorded(tensor);
   };
   const bool by_onednn = gains(a.size(0), a.size(1), b.size(1), kLeastFlopsInTraining) &&
                          is_numbers(a) && is_numbers(b);
-  return by_onednn ? call_onednn(a, b.t(), std::nullopt) : at::mm(a, b);
+  return by_onednn ? call_onednn(a, b.contiguous().t(), std::nullopt) : at::mm(a, b);
 }
 
 class OnednnLinear : public torch::autograd::Function<OnednnLinear> {
@@ -105,7 +106,7 @@ class OnednnLinear : public torch::autograd::Function<OnednnLinear> {
       result[kX] = differentiable_product(dy, weight).reshape(sizes);
     }
     if (x.defined() && context->needs_input_grad(kWeight)) {
-      result[kWeight] = differentiable_product(dy.t(), x.flatten(0, -2).contiguous());
+      result[kWeight] = differentiable_product(dy.t(), x.flatten(0, -2));
     }
     if (context->saved_data[kHasBias].toBool() && context->needs_input_grad(kBias)) {
       result[kBias] = dy.sum(0);

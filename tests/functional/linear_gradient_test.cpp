@@ -59,8 +59,12 @@ struct LinearGradientTest : ::testing::Test {
   at::Tensor x = waves({kRows / 2, 2, kWidth}, 0.7, 0.1, at::kFloat).requires_grad_();
   at::Tensor dy = waves({kRows / 2, 2, kWidth}, 1.3, 0.4, at::kFloat);
 
+  /// Numbers mostly above 0: their sums are about as large as those of the absolute values, and so a
+  /// gradient that is off by 1e-4 is seen.
   LinearGradientTest() {
     const at::NoGradGuard no_grad;
+    for (const at::Tensor& numbers : leaves()) numbers.add_(0.5);
+    dy.add_(0.5);
     module->W_QKV->weight.narrow(0, 0, 2 * kWidth).zero_();
     module->W_QKV->bias.narrow(0, 0, 2 * kWidth).zero_();
   }
@@ -125,12 +129,15 @@ TEST_F(LinearGradientTest, IsComputedWhereItIsAskedForAlone) {
 }
 
 TEST_F(LinearGradientTest, IsComputedForTheNamedInputsAlone) {
+  const at::Tensor& weight = module->W_QKV->weight;
   const at::Tensor y = module(x);
-  Tensors found;
-  const auto backward = [&] { found = torch::autograd::grad({y}, {module->W_QKV->weight}, {dy}); };
-  EXPECT_EQ(onednn_products_during(backward), has_onednn() ? 1 : 0);
   expect_right_gradients();
-  EXPECT_TRUE(at::equal(found[0], module->W_QKV->weight.grad()));
+  for (const at::Tensor& input : {x, weight}) {
+    Tensors found;
+    const auto backward = [&] { found = torch::autograd::grad({y}, {input}, {dy}, true); };
+    EXPECT_EQ(onednn_products_during(backward), has_onednn() ? 1 : 0);
+    EXPECT_TRUE(at::equal(found[0], input.grad()));
+  }
 }
 
 TEST_F(LinearGradientTest, ReadsAnyStridesOfInputAndGradient) {
@@ -187,6 +194,10 @@ TEST_F(LinearGradientTest, RefusesWhatChangedInPlaceSinceTheForward) {
   const at::Tensor y = module(x);
   change(module->W_QKV->bias);  // no gradient needs it
   y.backward(dy);
+  for (at::Tensor& parameter : module->parameters()) parameter.requires_grad_(false);
+  const at::Tensor of_frozen = module(x);
+  change(x);  // nor x, without that of a weight
+  of_frozen.backward(dy);
 }
 
 TEST_F(LinearGradientTest, RefusesInferenceTensorsAsLibTorchDoes) {

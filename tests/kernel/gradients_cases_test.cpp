@@ -193,17 +193,19 @@ TEST(KernelGradientsCases, SaturatedClipsPassNothingOnToQueriesAndKeys) {  // C1
   Random random(73);
   for (const Element element : {Element::kFloat32, Element::kFloat64, Element::kBFloat16}) {
     for (const Squash squash : {Squash::kClip, Squash::kSoftcap}) {
-      OwnedProblem owned(
-          {.keys = 40, .value_dim = 3}, element, one, [](auto...) { return 1e5; },
-          OwnedProblem::normal(random));
-      owned.problem.squash = squash;
-      owned.problem.squash_limit = 2.0;
-      const GradientRequest request = testing::random_request(owned, random);
-      for (const Kernel& kernel : supported_kernels()) {
-        SCOPED_TRACE(kernel.name);
-        const GradientAnswer answer = testing::run_gradients(kernel, owned.problem, request);
-        EXPECT_EQ(answer.query.numbers, std::vector<double>{0.0});
-        EXPECT_EQ(answer.key.numbers, std::vector<double>(40, 0.0));
+      for (const double limit : {2.0, 49.0}) {  // 49 · (1 / 49) is not 1 in float32
+        OwnedProblem owned(
+            {.keys = 40, .value_dim = 3}, element, one, [](auto...) { return 1e5; },
+            OwnedProblem::normal(random));
+        owned.problem.squash = squash;
+        owned.problem.squash_limit = limit;
+        const GradientRequest request = testing::random_request(owned, random);
+        for (const Kernel& kernel : supported_kernels()) {
+          SCOPED_TRACE(std::string(kernel.name) + ": " + testing::describe(owned.problem));
+          const GradientAnswer answer = testing::run_gradients(kernel, owned.problem, request);
+          EXPECT_EQ(answer.query.numbers, std::vector<double>{0.0});
+          EXPECT_EQ(answer.key.numbers, std::vector<double>(40, 0.0));
+        }
       }
     }
   }
