@@ -6,6 +6,7 @@
 
 #include "weights/formats/flatten.h"
 #include "weights/formats/format_error.h"
+#include "weights/formats/little_endian.h"
 #include "weights/formats/pickle.h"
 #include "weights/formats/state_dict.h"
 #include "weights/formats/torch_archive.h"
@@ -49,11 +50,8 @@ class LegacyFile {
   /// The elements of the next storage; its bytes follow.
   std::uint64_t number(const std::string& where) {
     check(sizeof(std::uint64_t), where);
-    std::uint64_t number = 0;
-    for (std::size_t i = sizeof(number); i-- > 0;)
-      number = number << 8 | static_cast<unsigned char>(bytes_[at_ + i]);
-    at_ += sizeof(number);
-    return number;
+    at_ += sizeof(std::uint64_t);
+    return little_endian(bytes_, at_ - sizeof(std::uint64_t), sizeof(std::uint64_t));
   }
 
   /// Passes over `size` bytes and says where they begin.

@@ -4,6 +4,7 @@
 
 #include "weights/formats/format_error.h"
 #include "weights/formats/limits.h"
+#include "weights/formats/little_endian.h"
 #include "weights/formats/pickle_text.h"
 
 namespace attn::formats {
@@ -29,12 +30,7 @@ std::string_view PickleBytes::take(std::uint64_t count) {
   return taken;
 }
 
-std::uint64_t PickleBytes::number(std::size_t size) {
-  std::uint64_t number = 0;
-  const std::string_view taken = take(size);
-  for (std::size_t i = size; i-- > 0;) number = number << 8 | static_cast<unsigned char>(taken[i]);
-  return number;
-}
+std::uint64_t PickleBytes::number(std::size_t size) { return little_endian(take(size), 0, size); }
 
 std::string_view PickleBytes::line() {
   const std::size_t end = bytes_.find('\n', at_);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "weights/formats/little_endian.h"
 #include "weights/formats/utf8.h"
 
 namespace attn::formats {
@@ -128,8 +129,8 @@ PickleValue int_from_bytes(std::string_view bytes) {
     value.text = bytes.substr(0, length);
     return value;
   }
-  std::uint64_t bits = negative ? ~std::uint64_t{0} : 0;
-  for (std::size_t i = length; i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(bytes[i]);
+  std::uint64_t bits = little_endian(bytes, 0, length);
+  if (negative && length < 8) bits |= ~std::uint64_t{0} << (8 * length);
   value.integer = static_cast<std::int64_t>(bits);
   return value;
 }

@@ -182,6 +182,11 @@ std::optional<KnownGlobal> known_global(std::string_view old_name) {
   return dtype(name);
 }
 
+std::string_view storage_class_of(ElementType type) {
+  const auto* row = std::ranges::find(kStorages, type, &StorageRow::type);
+  return row == kStorages.end() ? std::string_view() : row->name;
+}
+
 std::string_view unsupported_kind(std::string_view name) {
   if (!name.starts_with("torch.")) return {};
   const auto* row = std::ranges::find_if(kUnsupported, [&](const UnsupportedRow& candidate) {

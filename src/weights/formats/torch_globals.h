@@ -45,6 +45,9 @@ struct KnownGlobal {
 /// tensors needs none such.
 std::optional<KnownGlobal> known_global(std::string_view name);
 
+/// PyTorch's class of storages of this type, e.g. "FloatStorage"; empty where it has none.
+std::string_view storage_class_of(ElementType type);
+
 /// What PyTorch makes with a function that is not known here, e.g. "a quantized tensor"; empty for
 /// any other name.
 std::string_view unsupported_kind(std::string_view name);
