@@ -59,7 +59,7 @@ class Storages {
         as_it_lies ? in_mapping(storage) : c10::GetCPUAllocator()->allocate(storage.size);
     const std::span bytes(static_cast<char*>(memory.mutable_get()), storage.size);
     if (storage.deflated) {
-      formats::inflate(stored, bytes);
+      formats::inflate(stored, bytes, storage.skip);
     } else if (!as_it_lies) {
       std::ranges::copy(stored, bytes.begin());
     }
