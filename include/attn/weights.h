@@ -181,12 +181,13 @@ enum class WeightFormat {
 
 /// Options of `save_weights`.
 struct ATTN_API SaveOptions {
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
   TORCH_ARG(WeightFormat, format) = WeightFormat::kBySuffix;
   /// `__metadata__` of safetensors; other formats have no place for it.
-  using Metadata = std::vector<std::pair<std::string, std::string>>;
   TORCH_ARG(Metadata, metadata);
   /// Called now and then with the bytes written and the bytes in all.
-  using Progress = std::function<void(uint64_t done, uint64_t total)>;
   TORCH_ARG(Progress, progress);
 };
 
