@@ -88,7 +88,7 @@ void use_zip64(std::string_view name, std::string_view extra,
 
 /// The next entry of the directory, with where it says that the local header is.
 std::pair<Header, std::uint64_t> read_entry(Reader& directory) {
-  if (directory.bytes(4) != "PK\1\2"sv)
+  if (directory.size() < kZipEntryBytes || directory.bytes(4) != "PK\1\2"sv)
     throw FormatError("zip archive: expected a record in its directory, got something else");
   Header entry;
   directory.bytes(4);  // versions
