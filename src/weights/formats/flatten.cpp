@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "weights/formats/format_error.h"
 #include "weights/formats/limits.h"
-#include "weights/formats/utf8.h"
+#include "weights/formats/listing.h"
 
 namespace attn::formats {
 namespace {
@@ -20,19 +19,10 @@ using Kind = TorchNode::Kind;
   throw FormatError(where + ": expected " + expected + ", got " + got);
 }
 
-/// How often a checkpoint may come to a value, on average: a dict that is shared is listed once for
-/// each place, and 100 levels of dicts that each hold the next one twice would never end.
-constexpr std::uint64_t kMostVisits = 16;
-constexpr std::uint64_t kFewVisits = 10'000;
-
 class Flattening {
  public:
   Flattening(const TorchPickle& torch, const PlaceStorage& place, StoredFile& file)
-      : torch_(torch),
-        place_(place),
-        file_(file),
-        visits_left_(kFewVisits +
-                     kMostVisits * (torch.pickle().values.size() + torch.pickle().pool.size())) {}
+      : torch_(torch), place_(place), listing_(torch.pickle(), file) {}
 
   void run() {
     enter(torch_.pickle().root);
@@ -80,25 +70,25 @@ class Flattening {
       // Such as {("a", 1): 2}: nothing that a tensor's name could be made of.
       const std::string_view what = torch_.node(entry.first).what;
       extend_name("(" + std::string(what) + ")");
-      skip(torch_.node(entry.second).what);
+      listing_.skip(name_, torch_.node(entry.second).what);
     }
   }
 
   void enter(Index index) {
-    charge(1);
+    listing_.visit(1);
     const TorchNode node = torch_.node(index);
     switch (node.kind) {
       case Kind::kTensor:
-        return add_tensor(index);
+        return listing_.add(placed_tensor(torch_, index, name_, place_));
       case Kind::kLeaf:
-        return skip(node.what);
+        return listing_.skip(name_, node.what);
       case Kind::kSequence:
       case Kind::kMapping:
         break;
     }
     // The checkpoint itself may be empty; it is no leaf then.
     const bool leaf = node.items.empty() || (node.kind == Kind::kSequence && all_leaves(node));
-    if (leaf && (!levels_.empty() || !node.items.empty())) return skip(node.what);
+    if (leaf && (!levels_.empty() || !node.items.empty())) return listing_.skip(name_, node.what);
     if (levels_.size() >= kMaxDepth) {
       refuse(place_text(), "at most " + std::to_string(kMaxDepth) + " levels of nesting", "more");
     }
@@ -106,26 +96,9 @@ class Flattening {
   }
 
   bool all_leaves(const TorchNode& sequence) {
-    charge(sequence.items.size());
+    listing_.visit(sequence.items.size());
     return std::ranges::all_of(sequence.items,
                                [&](Index item) { return torch_.node(item).kind == Kind::kLeaf; });
-  }
-
-  void add_tensor(Index index) {
-    if (!is_utf8(name_)) refuse(place_text(), "a name in UTF-8", "lone surrogates");
-    if (file_.tensors.size() >= kMaxTensors) refuse_number("tensors");
-    if (!names_.insert(name_).second) refuse(place_text(), "one tensor of this name", "two");
-    StoredTensor tensor = placed_tensor(torch_, index, name_, place_);
-    charge(tensor.sizes.size());
-    charge_name();
-    file_.tensors.push_back(std::move(tensor));
-  }
-
-  void skip(std::string_view what) {
-    if (!is_utf8(name_)) refuse(place_text(), "a name in UTF-8", "lone surrogates");
-    if (file_.skipped.size() >= kMaxTensors) refuse_number("other values");
-    charge_name();
-    file_.skipped.push_back({name_, std::string(what)});
   }
 
   /// What a key adds to a name.
@@ -148,45 +121,19 @@ class Flattening {
 
   void extend_name(const std::string& part) {
     // A long key of a shared dict costs its length each time.
-    name_bytes_ += part.size();
-    check_name_bytes();
+    listing_.name_bytes(part.size());
     if (levels_.size() > 1) name_ += '.';
     name_ += part;
-  }
-
-  void charge_name() {
-    name_bytes_ += name_.size();
-    check_name_bytes();
-  }
-
-  void check_name_bytes() const {
-    if (name_bytes_ > kMaxNameBytes) {
-      refuse("checkpoint", "at most " + std::to_string(kMaxNameBytes) + " bytes of names", "more");
-    }
-  }
-
-  void charge(std::uint64_t visits) {
-    if (visits > visits_left_) {
-      refuse("checkpoint", "values that are shared a few times", "the same ones again and again");
-    }
-    visits_left_ -= visits;
-  }
-
-  [[noreturn]] static void refuse_number(const std::string& of_what) {
-    refuse("checkpoint", "at most " + std::to_string(kMaxTensors) + " " + of_what, "more");
   }
 
   std::string place_text() const { return "entry " + in_quotes(name_); }
 
   const TorchPickle& torch_;
   const PlaceStorage& place_;
-  StoredFile& file_;
+  Listing listing_;
   std::vector<Level> levels_;
   /// The joined name of where we are.
   std::string name_;
-  std::unordered_set<std::string> names_;
-  std::uint64_t name_bytes_ = 0;
-  std::uint64_t visits_left_;
 };
 
 }  // namespace

@@ -17,9 +17,6 @@ StoredTensor placed_tensor(const TorchPickle& torch, PickleValue::Index index, s
 
 /// Adds every tensor of a checkpoint to `file` under the joined names of the dicts and the numbers
 /// of the lists around it, and everything else to the skipped values: a list of plain values whole.
-///
-/// A file may refer to one container from many places, so what is listed is bounded by kMaxDepth,
-/// kMaxTensors, kMaxNameBytes and a multiple of the values that the pickle has.
 /// @throws FormatError naming the tensor
 void flatten(const TorchPickle& torch, const PlaceStorage& place, StoredFile& file);
 

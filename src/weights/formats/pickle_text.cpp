@@ -159,8 +159,14 @@ std::optional<std::string> unquoted(std::string_view quoted) {
       text += static_cast<char>(*byte);
       i += 3;
     } else {
-      // Python never writes another escape.
-      return std::nullopt;
+      // Up to three octal digits; Python never writes another escape.
+      const std::size_t digits = std::min<std::size_t>(rest.find_first_not_of("01234567"), 3);
+      unsigned byte = 0;
+      const auto [end, error] =
+          std::from_chars(rest.data(), rest.data() + std::min(digits, rest.size()), byte, 8);
+      if (error != std::errc() || byte > 0xFF) return std::nullopt;
+      text += static_cast<char>(byte);
+      i += static_cast<std::size_t>(end - rest.data());
     }
   }
   return text;

@@ -18,7 +18,11 @@ using Kind = TorchNode::Kind;
   throw FormatError(where + ": expected " + expected + ", got " + got);
 }
 
-[[noreturn]] void refuse_class(std::string_view name) {
+bool is_list(const PickleValue& value) { return value.kind == kList || value.kind == kTuple; }
+
+}  // namespace
+
+void refuse_class(std::string_view name) {
   const std::string_view kind = unsupported_kind(name);
   if (!kind.empty()) {
     refuse("class " + in_quotes(name), "dense strided tensors", std::string(kind));
@@ -26,10 +30,6 @@ using Kind = TorchNode::Kind;
   refuse("class " + in_quotes(name), "one that checkpoints of tensors are made of",
          "one that is not known (it was not imported, and nothing of it was run)");
 }
-
-bool is_list(const PickleValue& value) { return value.kind == kList || value.kind == kTuple; }
-
-}  // namespace
 
 TorchPickle::TorchPickle(const Pickle& pickle, bool opaque) : pickle_(pickle) {
   for (const Index index : pickle.globals) {

@@ -29,6 +29,9 @@ struct TorchNode {
   bool items_are_pairs = false;
 };
 
+/// Refuses a class that is not known, by its name.
+[[noreturn]] void refuse_class(std::string_view name);
+
 /// A storage as its persistent id describes it.
 struct TorchStorage {
   std::string_view key;
