@@ -16,6 +16,11 @@ if(ATTN_BUILD_CLI)
 endif()
 install(EXPORT attnTargets NAMESPACE attn:: DESTINATION "${ATTN_PACKAGE_DIR}")
 
+# A shared library brings zlib itself; who links a static one has to find it.
+get_target_property(ATTN_TYPE attn TYPE)
+if(ATTN_TYPE STREQUAL "STATIC_LIBRARY")
+  set(ATTN_STATIC_DEPENDENCIES "include(CMakeFindDependencyMacro)\nfind_dependency(ZLIB)\n")
+endif()
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/attnConfig.cmake.in" "${PROJECT_BINARY_DIR}/attnConfig.cmake"
   INSTALL_DESTINATION "${ATTN_PACKAGE_DIR}" NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)

@@ -41,10 +41,11 @@ struct ATTN_API LoadOptions {
   TORCH_ARG(at::Device, device) = at::Device(at::kCPU);
 };
 
-/// A leaf of a file that is no tensor, or a tensor that was not asked for: its name and what it is,
-/// e.g. "epoch" and "int".
+/// A leaf of a file that is no tensor, or a tensor that was not asked for: its whole name and what it
+/// is, e.g. "epoch" and "int".
 struct ATTN_API SkippedEntry {
   std::string name, what;
+  bool is_tensor = false;
 };
 
 /// What a weight file holds.

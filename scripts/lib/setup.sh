@@ -25,11 +25,14 @@ missing_packages() {
   command -v ninja >/dev/null || say ninja-build
   command -v python3 >/dev/null || say python3
   [ -x "$python" ] || python3 -c 'import ensurepip' 2>/dev/null || say python3-venv
-  command -v c++ >/dev/null || { say g++ nlohmann-json3-dev libhwy-dev libcli11-dev libfmt-dev libgtest-dev libbenchmark-dev; return; }
+  command -v c++ >/dev/null || { say g++ nlohmann-json3-dev zlib1g-dev libhwy-dev libcli11-dev libfmt-dev libgtest-dev libbenchmark-dev; return; }
   for prefix in "${prefixes[@]}"; do include+=(-I "$prefix/include"); done
   c++ -E -P -x c++ "${include[@]}" - <<'HEADERS'
 #if !__has_include(<nlohmann/json.hpp>)
 nlohmann-json3-dev
+#endif
+#if !__has_include(<zlib.h>)
+zlib1g-dev
 #endif
 #if !__has_include(<hwy/highway.h>)
 libhwy-dev

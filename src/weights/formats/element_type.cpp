@@ -57,4 +57,10 @@ std::size_t number_bytes(ElementType type) {
 
 std::string_view name_of(ElementType type) { return row_of(type).name; }
 
+std::optional<ElementType> element_type_named(std::string_view name) {
+  const auto* row = std::ranges::find(kRows, name, &Row::name);
+  if (row == kRows.end()) return std::nullopt;
+  return row->type;
+}
+
 }  // namespace attn::formats

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace attn::formats {
@@ -40,5 +41,7 @@ std::uint64_t bits_of(ElementType type);
 std::size_t number_bytes(ElementType type);
 /// LibTorch's name, e.g. "bfloat16"; for the types that it lacks, of the same kind: "float6_e2m3fn".
 std::string_view name_of(ElementType type);
+/// The type of that name.
+std::optional<ElementType> element_type_named(std::string_view name);
 
 }  // namespace attn::formats

@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxPickleValues = 16'000'000;
 inline constexpr std::size_t kMaxZipRecords = 2'000'000;
 /// The longest JSON or source text inside an archive, in bytes.
 inline constexpr std::uint64_t kMaxText = 100'000'000;
-/// The longest header of a .npy file, in bytes.
-inline constexpr std::uint64_t kMaxNpyHeader = 1'000'000;
+/// The longest header of a .npy file, in bytes, as NumPy reads unless told otherwise.
+inline constexpr std::uint64_t kMaxNpyHeader = 10'000;
 
 }  // namespace attn::formats

@@ -16,6 +16,9 @@ struct StateDictOptions {
 
 /// Whether the first bytes of a file are those of a pickle, as legacy files begin.
 bool begins_like_pickle(std::string_view start);
+/// Whether the first bytes of a file, 262 at least, are those of a tar archive, as torch.save wrote
+/// before PyTorch 0.2. Nothing reads these.
+bool begins_like_torch_tar(std::string_view start);
 
 /// The tensors of a checkpoint: names of nested dicts joined by dots ("model.encoder.weight"),
 /// elements of lists and tuples by their number. Leaves that are no tensors are listed as skipped.

@@ -70,14 +70,16 @@ void check_tensor(const StoredTensor& tensor, std::uint64_t storage_size) {
     refuse(tensor, "expected as many strides as sizes, got " + place_text(tensor));
   }
   const auto count = element_count(tensor.sizes);
-  // One past the last element, in elements.
-  std::optional<std::uint64_t> end = add_product(tensor.offset, 1, 1);
-  for (std::size_t i = 0; end && i < tensor.sizes.size(); ++i) {
-    if (tensor.strides[i] > kMost) end = std::nullopt;
-    if (end && tensor.sizes[i] > 1) end = add_product(*end, tensor.sizes[i] - 1, tensor.strides[i]);
+  // One past the last element, in elements; 0 where that is 2^63 or more.
+  std::uint64_t end = add_product(tensor.offset, 1, 1).value_or(0);
+  for (std::size_t i = 0; end > 0 && i < tensor.sizes.size(); ++i) {
+    if (tensor.strides[i] > kMost) end = 0;
+    if (end > 0 && tensor.sizes[i] > 1)
+      end = add_product(end, tensor.sizes[i] - 1, tensor.strides[i]).value_or(0);
   }
-  const auto bits = end ? add_product(0, *end, bits_of(tensor.type)) : std::nullopt;
-  if (!count || !bits) refuse(tensor, "expected a size below 2^63, got " + place_text(tensor));
+  const auto bits = add_product(0, end, bits_of(tensor.type));
+  if (!count || end == 0 || !bits)
+    refuse(tensor, "expected a size below 2^63, got " + place_text(tensor));
   if (*count > 0 && (*bits + 7) / 8 > storage_size) {
     refuse(tensor, "expected its elements inside the " + std::to_string(storage_size) +
                        " bytes of its storage, got " + place_text(tensor));

@@ -24,6 +24,8 @@ struct Storage {
   std::uint64_t size = 0;
   /// Raw deflate (RFC 1951) instead of the bytes themselves.
   bool deflated = false;
+  /// Bytes that the deflated stream has before the storage: `inflate(stored, to, skip)`.
+  std::uint64_t skip = 0;
   /// Of the `size` bytes, where the file has one.
   std::optional<std::uint32_t> crc32;
   /// Bytes of a number where the file has the other byte order than this machine, else 1.

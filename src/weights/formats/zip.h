@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "weights/formats/stored_file.h"
@@ -46,7 +46,8 @@ class ZipArchive {
  private:
   std::string_view file_;
   std::vector<ZipRecord> records_;
-  std::unordered_map<std::string_view, std::size_t> by_name_;
+  /// Indices into `records_`, in the order of the names.
+  std::vector<std::size_t> by_name_;
   bool has_checksums_ = false;
 };
 
