@@ -2,46 +2,42 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
-#include <unordered_map>
 
 #include "weights/known_layers.h"
 
 namespace attn {
 namespace {
 
-/// The names of a file, found in an instant.
-class Names {
- public:
-  explicit Names(const NamedTensors& tensors) {
-    places_.reserve(tensors.size());
-    sorted_.reserve(tensors.size());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      places_.emplace(tensors[i].first, i);
-      sorted_.push_back(tensors[i].first);
-    }
-    std::ranges::sort(sorted_);
-  }
-
-  std::optional<std::size_t> find(std::string_view name) const {
-    const auto found = places_.find(name);
-    return found == places_.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  /// How many begin with it.
-  int64_t count(std::string_view prefix) const {
-    const auto begin = std::ranges::lower_bound(sorted_, prefix);
-    const auto end = std::partition_point(
-        begin, sorted_.end(), [&](const auto& name) { return name.starts_with(prefix); });
-    return end - begin;
-  }
-
- private:
-  std::unordered_map<std::string_view, std::size_t> places_;
-  std::vector<std::string_view> sorted_;
+struct Name {
+  std::string_view name;
+  /// Which tensor of the file.
+  std::size_t place;
 };
 
-/// The tensors of a layer in the order of its source; nothing where it has none.
+/// Sorted rather than hashed: no file can make a search slow.
+std::vector<Name> sorted_names(const NamedTensors& tensors) {
+  std::vector<Name> names;
+  for (std::size_t i = 0; i < tensors.size(); ++i) names.push_back({tensors[i].first, i});
+  std::ranges::stable_sort(names, {}, &Name::name);
+  return names;
+}
+
+/// Those that begin with the prefix.
+std::span<const Name> under(std::span<const Name> names, std::string_view prefix) {
+  const auto begin = std::ranges::lower_bound(names, prefix, {}, &Name::name);
+  const auto end = std::partition_point(
+      begin, names.end(), [&](const Name& each) { return each.name.starts_with(prefix); });
+  return {begin, end};
+}
+
+std::optional<std::size_t> find(std::span<const Name> names, std::string_view name) {
+  const auto found = std::ranges::lower_bound(names, name, {}, &Name::name);
+  return found != names.end() && found->name == name ? std::optional(found->place) : std::nullopt;
+}
+
+/// Places of a layer's tensors, in the order of its source; nothing where it has none.
 using Places = std::vector<std::optional<std::size_t>>;
 
 RecognisedLayer describe(const KnownLayer& known, const layouts::Sizes& sizes) {
@@ -62,7 +58,7 @@ RecognisedLayer describe(const KnownLayer& known, const layouts::Sizes& sizes) {
 class Recogniser {
  public:
   explicit Recogniser(const NamedTensors& tensors)
-      : tensors_(tensors), names_(tensors), taken_(tensors.size()) {}
+      : tensors_(tensors), names_(sorted_names(tensors)), taken_(tensors.size()) {}
 
   /// Looks for a layer under every prefix that its first name has.
   void look_for(const KnownLayer& known) {
@@ -83,13 +79,14 @@ class Recogniser {
 
  private:
   void look_for(const KnownLayer& known, const std::string& prefix) {
-    const auto places = gather(known.source, prefix);
+    const std::span<const Name> names = under(names_, prefix);
+    const auto places = gather(known.source, prefix, names);
     if (!places) return;
-    const auto sizes = sizes_of(known.source, *places);
-    if (!sizes) return;
-    int64_t others = names_.count(prefix);
+    auto others = std::ssize(names);
     for (const auto& place : *places) others -= place ? 1 : 0;
     if (known.alone && others > 0) return;
+    const auto sizes = sizes_of(known.source, *places);
+    if (!sizes) return;
 
     std::size_t first = tensors_.size();
     for (const auto& place : *places) {
@@ -103,10 +100,11 @@ class Recogniser {
   }
 
   /// None where a tensor is missing that the layer always has, or belongs to another.
-  std::optional<Places> gather(const layouts::Source& source, const std::string& prefix) const {
+  std::optional<Places> gather(const layouts::Source& source, const std::string& prefix,
+                               std::span<const Name> names) const {
     Places places;
     for (const auto& [name, shape, need] : source.tensors) {
-      const auto place = names_.find(prefix + std::string(name));
+      const auto place = find(names, prefix + std::string(name));
       if (place ? taken_[*place] : need == layouts::Need::kAlways) return std::nullopt;
       places.push_back(place);
     }
@@ -123,7 +121,7 @@ class Recogniser {
   }
 
   const NamedTensors& tensors_;
-  Names names_;
+  std::vector<Name> names_;
   std::vector<bool> taken_;
   /// By the place of the first tensor.
   std::map<std::size_t, RecognisedLayer> found_;

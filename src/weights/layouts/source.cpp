@@ -67,15 +67,30 @@ std::string known_letters(const std::vector<Size>& letters, const Sizes& known) 
   return text;
 }
 
-/// What a tensor is that cannot be a weight beside `first`, or "".
-std::string unusable(const at::Tensor& tensor, const at::Tensor& first) {
-  if (tensor.layout() != at::kStrided) return text_of("a tensor with layout ", tensor.layout());
-  if (!tensor.is_floating_point()) return std::string(dtype_of(tensor));
+/// What keeps a tensor from being a weight beside the first of its layer, or "".
+std::string unusable(std::string_view name, const at::Tensor& tensor, const Layer& layer) {
+  const at::Tensor& first = layer.tensors.front();
+  const std::string_view from = layer.source->tensors.front().name;
+  if (tensor.layout() != at::kStrided)
+    return text_of("expected ", name, " dense, got layout ", tensor.layout());
+  if (!tensor.is_floating_point())
+    return text_of("expected ", name, " of a floating dtype, got ", dtype_of(tensor));
   if (tensor.scalar_type() != first.scalar_type())
-    return text_of(dtype_of(tensor), " beside ", dtype_of(first));
+    return text_of("expected ", name, " of ", dtype_of(first), " (from ", from, "), got ",
+                   dtype_of(tensor));
   if (tensor.device() != first.device())
-    return text_of("a tensor on ", tensor.device(), " beside one on ", first.device());
+    return text_of("expected ", name, " on ", first.device(), " (from ", from, "), got ",
+                   tensor.device());
   return "";
+}
+
+/// What keeps a tensor from having the shape in letters, or ""; learns the sizes behind them.
+std::string misshapen(const SourceTensor& expected, const at::Tensor& tensor, Sizes& known) {
+  const std::vector<Size> letters = parse(expected.shape);
+  const Sizes before = known;
+  if (agrees(tensor.sizes(), letters, known)) return "";
+  return text_of("expected ", expected.name, ' ', expected.shape, known_letters(letters, before),
+                 ", got ", tensor.sizes());
 }
 
 /// Whether tensors are missing: those that are always there, and biases without the others.
@@ -107,21 +122,10 @@ Verdict judge(const Layer& layer) {
   Verdict verdict{.sizes = {}, .problem = missing(layer)};
   for (std::size_t i = 0; verdict.problem.empty() && i < layer.tensors.size(); ++i) {
     const at::Tensor& tensor = layer.tensors[i];
-    const auto& [name, shape, need] = layer.source->tensors[i];
-    if (!tensor.defined() || need == Need::kLeftOut) continue;
-    if (const std::string what = unusable(tensor, layer.tensors.front()); !what.empty()) {
-      verdict.problem = text_of("expected ", name, " of the same floating dtype and device as ",
-                                layer.source->tensors.front().name, ", dense, got ", what);
-      break;
-    }
-    const std::vector<Size> letters = parse(shape);
-    Sizes sizes = verdict.sizes;
-    if (agrees(tensor.sizes(), letters, sizes)) {
-      verdict.sizes = std::move(sizes);
-    } else {
-      verdict.problem = text_of("expected ", name, ' ', shape,
-                                known_letters(letters, verdict.sizes), ", got ", tensor.sizes());
-    }
+    const SourceTensor& expected = layer.source->tensors[i];
+    if (!tensor.defined() || expected.need == Need::kLeftOut) continue;
+    verdict.problem = unusable(expected.name, tensor, layer);
+    if (verdict.problem.empty()) verdict.problem = misshapen(expected, tensor, verdict.sizes);
   }
   if (verdict.problem.empty() && layer.source->broken_rule)
     verdict.problem = layer.source->broken_rule(verdict.sizes);
