@@ -11,6 +11,7 @@
 #include "weights/formats/npy.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/state_dict.h"
+#include "weights/formats/utf8.h"
 #include "weights/mapped_file.h"
 #include "weights/packed.h"
 #include "weights/save_torchscript.h"
@@ -48,6 +49,8 @@ void check_names(const NamedTensors& tensors, WeightFormat format) {
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK(names.insert(name).second, "[save_weights] tensors: expected each name once, got ",
                 formats::in_quotes(name), " twice");
+    TORCH_CHECK(formats::is_utf8(name), "[save_weights] tensors: expected names in UTF-8, got ",
+                formats::in_quotes(name));
     TORCH_CHECK(format != WeightFormat::kSafetensors || name != "__metadata__",
                 "[save_weights] tensors: expected names other than \"__metadata__\", which "
                 "safetensors reserves");

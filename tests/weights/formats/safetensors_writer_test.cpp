@@ -41,8 +41,9 @@ TEST(WriteSafetensors, WritesTheBytesOfTheFormat) {
   // 8 bytes of length, JSON, spaces up to a multiple of 64, the data.
   const std::string json = R"({"w":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}})";
   ASSERT_LT(json.size(), 56U);
-  EXPECT_EQ(write({{"w", ElementType::kInt16, {2}, "abcd"}}),
-            std::string("\x38\0\0\0\0\0\0\0", 8) + json + std::string(56 - json.size(), ' ') + "abcd");
+  EXPECT_EQ(
+      write({{"w", ElementType::kInt16, {2}, "abcd"}}),
+      std::string("\x38\0\0\0\0\0\0\0", 8) + json + std::string(56 - json.size(), ' ') + "abcd");
 }
 
 TEST(WriteSafetensors, AlignsEveryTensorForItsTypeAndKeepsTheOrderOtherwise) {

@@ -38,11 +38,10 @@ void expect_refused(const StoredTensor& tensor, std::uint64_t bytes, const std::
 
 TEST(CheckTensor, TakesWhatJustFitsAndRefusesOneByteLess) {
   // float32 [2, 3] contiguous: 24 bytes; transposed the same; from element 5 on 20 more.
-  for (const auto& [tensor, bytes] : {std::pair{tensor_of({2, 3}, {3, 1}), 24},
-                                      std::pair{tensor_of({3, 2}, {1, 3}), 24},
-                                      std::pair{tensor_of({2, 3}, {3, 1}, 5), 44},
-                                      std::pair{tensor_of({4, 3}, {0, 1}), 12},
-                                      std::pair{tensor_of({}, {}), 4}}) {
+  for (const auto& [tensor, bytes] :
+       {std::pair{tensor_of({2, 3}, {3, 1}), 24}, std::pair{tensor_of({3, 2}, {1, 3}), 24},
+        std::pair{tensor_of({2, 3}, {3, 1}, 5), 44}, std::pair{tensor_of({4, 3}, {0, 1}), 12},
+        std::pair{tensor_of({}, {}), 4}}) {
     EXPECT_NO_THROW(check_tensor(tensor, bytes)) << bytes;
     expect_refused(tensor, bytes - 1, "inside the " + std::to_string(bytes - 1) + " bytes");
   }
