@@ -1,4 +1,4 @@
-# Finds LibTorch, nlohmann-json, zlib and Highway, which every build needs, and the packages of the optional parts.
+# Finds LibTorch and Highway, which every build of the library needs, and the packages of the optional parts.
 include(AttnFindTorch)
 
 # LibTorch, in this order: CMAKE_PREFIX_PATH or Torch_DIR; the `torch` of python3; the `torch` of .venv. Its targets are
@@ -23,18 +23,6 @@ message(STATUS "attn: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 
 # LibTorch's threads are OpenMP's: its libgomp serves both.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-
-# nlohmann-json parses what weight files hold of JSON, inside the library; no installed file speaks of it.
-find_package(nlohmann_json QUIET)
-if(NOT nlohmann_json_FOUND)
-  message(FATAL_ERROR "attn needs nlohmann-json: install it (Debian: apt install nlohmann-json3-dev) or set nlohmann_json_DIR.")
-endif()
-
-# zlib inflates records of zip archives and checks them; only who links a static attn meets it.
-find_package(ZLIB QUIET GLOBAL)
-if(NOT ZLIB_FOUND)
-  message(FATAL_ERROR "attn needs zlib: install it (Debian: apt install zlib1g-dev) or set ZLIB_ROOT.")
-endif()
 
 # Highway, headers only, for the kernel; likewise inside the library.
 find_path(ATTN_HIGHWAY_INCLUDE_DIR hwy/highway.h)

@@ -16,11 +16,28 @@ cmake_is_new_enough() {
     printf '%s\n' "$cmake_wanted" "$(cmake --version | sed -n '1s/.* //p')" | sort -V -C
 }
 
+# Prints the newest clang++ that has libFuzzer; fails where there is none.
+find_fuzzing_clang() {
+  local clang
+  for clang in $(compgen -c clang++ | grep -xE 'clang\+\+(-[0-9]+)?' | sort -Vru); do
+    if compgen -G "$("$clang" -print-resource-dir)/lib/*/libclang_rt.fuzzer*" >/dev/null; then
+      say "$clang"
+      return
+    fi
+  done
+  return 1
+}
+
 # missing_packages [COMMAND...]: the Debian packages that are not there: the one list of them. Arguments are commands
-# wanted besides, from packages of the same name. The compiler itself tells which headers it finds.
+# wanted besides, from packages of the same name; clang++ stands for one with libFuzzer. The compiler itself tells which headers it finds.
 missing_packages() {
   local command prefix include=()
-  for command in "$@"; do command -v "$command" >/dev/null || say "$command"; done
+  for command in "$@"; do
+    case $command in
+      clang++) find_fuzzing_clang >/dev/null || say clang libclang-rt-dev ;;
+      *) command -v "$command" >/dev/null || say "$command" ;;
+    esac
+  done
   cmake_is_new_enough || [ -x .venv/bin/cmake ] || say cmake
   command -v ninja >/dev/null || say ninja-build
   command -v python3 >/dev/null || say python3
