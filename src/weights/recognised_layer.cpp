@@ -47,9 +47,13 @@ std::string declaration(const RecognisedLayer& layer) {
   return layer.module + " layer(" + arguments + ");" + remark(layer);
 }
 
-/// ", attn::LoadOptions()" and what is set, or "".
-std::string with_options(const std::string& set) {
-  return set.empty() ? "" : ", attn::LoadOptions()" + set;
+/// "start, attn::LoadOptions()" and what is set, on two lines where one would be too long.
+std::string with_options(const std::string& start, const std::string& set) {
+  constexpr std::size_t kLine = 96;  // the command indents it
+  if (set.empty()) return start;
+  const std::string options = "attn::LoadOptions()" + set;
+  const bool is_long = start.size() + options.size() + 4 > kLine;
+  return start + (is_long ? ",\n" + std::string(start.find('(') + 1, ' ') : ", ") + options;
 }
 
 }  // namespace
@@ -67,13 +71,15 @@ std::string RecognisedLayer::title() const {
 std::string RecognisedLayer::code(const std::string& path) const {
   const std::string of_prefix = prefix.empty() ? "" : ".prefix(" + literal(prefix) + ')';
   if (module.empty()) {
-    return "const attn::NamedTensors weights = attn::convert_layout(\n    attn::read_weights(" +
-           literal(path) + with_options(of_prefix) + "), " + literal(layout) +
-           (needs_heads ? ", n_heads);" : ");") + remark(*this);
+    return "const attn::NamedTensors weights = attn::convert_layout(\n" +
+           with_options("    attn::read_weights(" + literal(path), of_prefix) + "), " +
+           literal(layout) + (needs_heads ? ", n_heads);" : ");") + remark(*this);
   }
   const std::string of_layout = layout.empty() ? "" : ".layout(" + literal(layout) + ')';
-  return declaration(*this) + "\nattn::load_weights(layer, " + literal(path) +
-         with_options(of_prefix + of_layout + (others > 0 ? ".strict(false)" : "")) + ");";
+  return declaration(*this) + '\n' +
+         with_options("attn::load_weights(layer, " + literal(path),
+                      of_prefix + of_layout + (others > 0 ? ".strict(false)" : "")) +
+         ");";
 }
 
 }  // namespace attn

@@ -135,8 +135,9 @@ void print_text(const Inspection& inspection, const InspectArguments& arguments)
     fmt::print("\n");
     print_tensors(file.tensors, arguments.stats);
   }
-  print_list("skipped", file.skipped,
-             [](const auto& entry) { return entry.name + " (" + entry.what + ')'; });
+  print_list("skipped", file.skipped, [](const auto& entry) {
+    return entry.name.empty() ? entry.what : entry.name + " (" + entry.what + ')';
+  });
   print_list("kept inert", file.opaque, [](const auto& name) { return name; });
   print_list("metadata", file.metadata,
              [](const auto& entry) { return entry.first + " = " + entry.second; });
