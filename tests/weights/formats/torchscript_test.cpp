@@ -15,7 +15,17 @@
 namespace attn::formats {
 namespace {
 
-using namespace attn::testing::pickled;
+using attn::testing::pickled::archive;
+using attn::testing::pickled::boolean;
+using attn::testing::pickled::call;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::float_storage;
+using attn::testing::pickled::global;
+using attn::testing::pickled::integer;
+using attn::testing::pickled::none;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
+using attn::testing::pickled::whole;
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
 std::string one(std::string_view key = "0") { return tensor(float_storage(key, 1), 0, {1}, {1}); }
