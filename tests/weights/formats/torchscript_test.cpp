@@ -105,6 +105,14 @@ TEST(TorchScript, FindsMangledClasses) {
   EXPECT_EQ(names(read(file)), std::vector<std::string>({"weight"}));
 }
 
+TEST(TorchScript, FindsClassesWithoutAModule) {
+  // An archive of C++: `torch::jit::Module("m")`. The pickle has an empty line for the module.
+  const std::string file =
+      module_file(global("", "m") + ")\x81" + dict({{text("w"), one()}}) + "b",
+                  {{"code/.py", "class m(Module):\n  __parameters__ = [\"w\", ]\n"}});
+  EXPECT_EQ(names(read(file)), std::vector<std::string>({"w"}));
+}
+
 TEST(TorchScript, LeavesOtherObjectsAlone) {
   const std::string typed = call(global("torch.jit._pickle", "restore_type_tag"),
                                  {dict({{text("a"), one()}}), text("Dict[str, Tensor]")});
