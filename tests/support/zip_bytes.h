@@ -24,6 +24,8 @@ struct ZipPart {
   ZipFields local, directory;
   /// Where the directory says that the local header is, if not where it is.
   std::optional<std::uint64_t> at;
+  /// The part of an archive in several that the directory says it is in.
+  std::uint64_t part = 0;
   /// What follows the bytes, such as a data descriptor.
   std::string after;
 
@@ -75,8 +77,8 @@ inline std::string zip_bytes(const std::vector<ZipPart>& parts, const ZipEndFiel
   for (const ZipPart& part : parts) {
     const std::uint64_t at = part.at.value_or(file.size());
     directory += "PK\1\2" + number(20, 2) + number(20, 2) + common_fields(part.directory) +
-                 number(0, 2) + number(0, 2) + number(0, 6) + number(at, 4) + part.directory.name +
-                 part.directory.extra;
+                 number(0, 2) + number(part.part, 2) + number(0, 6) + number(at, 4) +
+                 part.directory.name + part.directory.extra;
     file += local_header(part.local) + part.stored + part.after;
   }
   const std::uint64_t begin = end.begin.value_or(file.size());

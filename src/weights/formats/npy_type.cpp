@@ -61,7 +61,6 @@ NpyType npy_type_named(std::string_view name) {
                       in_quotes(name) + std::string(kind_of(descr.empty() ? '\0' : descr[0])));
   }
   type.type = row->type;
-  if (number_bytes(type.type) == 1) type.swapped = false;
   return type;
 }
 

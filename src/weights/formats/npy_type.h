@@ -9,7 +9,7 @@ namespace attn::formats {
 
 struct NpyType {
   ElementType type = ElementType::kFloat32;
-  /// Of the other byte order than this machine.
+  /// Of the other byte order than this machine, which bytes do not have.
   bool swapped = false;
 };
 

@@ -291,6 +291,11 @@ TEST(Npz, NamesTheRecordThatIsWrong) {
   expect_record_refused(good + "5", "expected 4 bytes of its array, got 5");
   for (std::size_t size = 0; size < good.size(); ++size)
     expect_record_refused(good.substr(0, size), "expected");
+  // Cut off between the end of the dict and that of the header.
+  const std::string padded = npy(header("<f4", "(0,)") + "    ", "");
+  expect_record_refused(padded.substr(0, padded.size() - 2),
+                        "expected " + std::to_string(padded.size()) + " bytes, got " +
+                            std::to_string(padded.size() - 2));
 }
 
 /// A file with one contiguous float32 tensor.

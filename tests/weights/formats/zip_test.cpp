@@ -238,6 +238,26 @@ TEST(Zip, InSeveralPartsIsRefused) {
   expect_archive_refused({abc()}, "expected one part", "got several", {.part = 1, .zip64 = true});
 }
 
+TEST(Zip, WithARecordOrANumberOfItInAnotherPartIsRefused) {
+  ZipPart part = abc();
+  part.part = 1;
+  expect_archive_refused({part}, "\"r\"", "expected it in this file, got another part");
+
+  const std::string file = zip_bytes({abc()});
+  std::string changed = file;
+  changed.replace(file.size() - 22 + 8, 2, number(0, 2));  // records in this part
+  expect_refused([&] { read_all(changed); }, "expected one part", "got several");
+
+  const std::string zip64 = zip_bytes({abc()}, {.zip64 = true});
+  const std::size_t locator = zip64.size() - 22 - 20;
+  changed = zip64;
+  changed.replace(locator + 4, 4, number(1, 4));  // the part with the zip64 record
+  expect_refused([&] { read_all(changed); }, "expected one part", "got several");
+  changed = zip64;
+  changed.replace(locator + 16, 4, number(2, 4));  // parts
+  expect_refused([&] { read_all(changed); }, "expected one part", "got several");
+}
+
 TEST(Zip, EncryptedIsRefused) {
   for (const std::uint64_t flag : {1U << 0U, 1U << 5U, 1U << 6U, 1U << 13U}) {
     ZipPart part = abc();
@@ -313,6 +333,19 @@ TEST(Zip, WhoseRecordsReachOutsideIsRefused) {
   });
   expect_archive_refused({part}, "\"r\"",
                          "expected 18446744073709551615 bytes before the directory");
+}
+
+TEST(Zip, WhoseHeadersReachOutsideIsRefused) {
+  for (const std::size_t length_of : {26U, 28U}) {  // the name, the extra fields
+    std::string file = zip_bytes({abc()});
+    file.replace(length_of, 2, number(0xFFFF, 2));
+    expect_refused([&] { read_all(file); }, "\"r\"", "its local header reaches outside the file");
+  }
+  for (const std::size_t length_of : {28U, 30U, 32U}) {  // and the comment
+    std::string file = zip_bytes({abc()});
+    file.replace(file.find("PK\1\2") + length_of, 2, number(0xFFFF, 2));
+    expect_refused([&] { read_all(file); }, "zip archive", "a header reaches outside it");
+  }
 }
 
 TEST(Zip, WhoseExtraFieldsAreBrokenIsRefused) {
