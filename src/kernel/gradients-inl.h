@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "kernel/bias-inl.h"
@@ -339,11 +338,7 @@ class GradientTiles {
   /// Computes rows that are not finite again, so that NaN or ∞ in keys that a mask hides stay there.
   HWY_NOINLINE void mend(const Tile& tile, T* sums) {
     for (int64_t i = 0; i < tile.queries; ++i) {
-      bool finite = true;
-      for (int64_t x = 0; x < p_.head_dim; ++x) {
-        finite = finite && std::isfinite(sums[x * kWidth + i]);
-      }
-      if (finite) continue;
+      if (lane_is_finite(sums + i, p_.head_dim, kWidth)) continue;
       careful_query_gradient(p_, g_, b_, h_, tile.query + i, first_, last_, careful_);
       for (int64_t x = 0; x < p_.head_dim; ++x) {
         sums[x * kWidth + i] = static_cast<T>(careful_[x]);
