@@ -74,6 +74,7 @@ TEST(KernelGradientsAccuracy, HoldsAtEveryHeadSizeAndValueSize) {
 
 TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
   Random random(34);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const testing::Sizes& sizes :
          {testing::Sizes{2, 4, 2, 37, 70, 9, 17}, testing::Sizes{2, 2, 1, 1, 300, 16, 16}}) {
@@ -84,6 +85,7 @@ TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
                                                      {1, 3},
                                                      {2},
                                                      {}}) {  // those not named have stride 0
+        if (!sample.takes_next()) continue;
         OwnedProblem owned(sizes, element, random);
         const View strides = testing::strides_of(owned.output_extent(), order);
         expect_all_accurate(owned.problem, testing::random_request(owned, random, strides));
@@ -94,10 +96,12 @@ TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
 
 TEST(KernelGradientsAccuracy, HoldsForEveryChoiceOfGradients) {
   Random random(35);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const testing::Sizes& sizes :
          {testing::Sizes{2, 4, 2, 37, 70, 9, 17}, testing::Sizes{1, 3, 1, 2, 140, 16, 8}}) {
       for (int choice = 0; choice < 16; ++choice) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned(sizes, element, random);
         testing::set_bias(owned, {1, 2, 3}, element, testing::bias_numbers(random));
         GradientRequest request = testing::random_request(owned, random);
@@ -113,9 +117,11 @@ TEST(KernelGradientsAccuracy, HoldsForEveryChoiceOfGradients) {
 
 TEST(KernelGradientsAccuracy, HoldsForBiasesOfEveryElementAndShape) {
   Random random(36);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const Element bias : kElements) {
       for (int dimensions = 0; dimensions < 16; ++dimensions) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({2, 4, 2, 37, 70, 8, 9}, element, random);
         testing::set_bias(owned, {0, 1, 2, 3}, bias, testing::bias_numbers(random));
         GradientRequest request = testing::random_request(owned, random);
@@ -140,9 +146,11 @@ double relative_error(const testing::WrittenGradient& written,
 
 TEST(KernelGradientsAccuracy, IsBoundedForNormalInputsOfUsualSizes) {
   Random random(37);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const bool causal : {false, true}) {
       for (const uint32_t dropped : {0, 6554}) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({1, 2, 2, 260, 390, 64, 64}, element, random);
         if (causal) testing::set_causal(owned, 0);
         owned.problem.dropped = dropped;

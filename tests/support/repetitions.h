@@ -26,4 +26,18 @@ void for_seeds(uint64_t cases, Check check) {
   }
 }
 
+/// Chooses among the problems of a grid: takes all of them, or as many percent as ATTN_TEST_PERCENT says.
+class Sample {
+ public:
+  bool takes_next() {
+    // The golden ratio's multiples, modulo 1, fall evenly everywhere, however the grid's rows are long.
+    const uint64_t place = 0x9E3779B97F4A7C15 * next_++;
+    return static_cast<double>(place >> 11) * 0x1p-53 < share_;
+  }
+
+ private:
+  const double share_ = static_cast<double>(from_environment("ATTN_TEST_PERCENT", 100)) / 100.0;
+  uint64_t next_ = 0;
+};
+
 }  // namespace attn::testing
