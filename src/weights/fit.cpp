@@ -121,6 +121,17 @@ std::vector<std::string> names_of(const std::vector<SkippedEntry>& skipped) {
   return names;
 }
 
+/// The tensors under the module's names and shapes.
+NamedTensors in_own_layout(WeightFile& file, const std::string& path, const LoadOptions& options) {
+  try {
+    return convert_layout(file.tensors, options.layout(), options.n_heads());
+  } catch (const c10::Error& error) {
+    LoadReport report;
+    report.skipped = names_of(file.skipped);
+    throw WeightsError("[load_weights] layout: " + reason(error) + ": " + path, std::move(report));
+  }
+}
+
 [[noreturn]] void refuse(Plan& plan, std::string text, const std::string& hints) {
   if (plan.copies.empty() && plan.report.mismatched.empty()) text += hints;
   throw WeightsError(std::move(text), std::move(plan.report));
@@ -138,7 +149,7 @@ LoadReport load_weights(torch::nn::Module& module, const std::string& path,
       with_wrappers(offered, own_layout ? wanted : NamedShapes(), options.prefix());
   WeightFile file = make_weight_file(std::move(opened), prefix);
   if (!own_layout && !file.tensors.empty())
-    file.tensors = convert_layout(file.tensors, options.layout(), options.n_heads());
+    file.tensors = in_own_layout(file, path, options);
   Plan plan = match(file.tensors, targets);
   LoadReport& report = plan.report;
   report.skipped = names_of(file.skipped);
