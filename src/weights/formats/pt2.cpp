@@ -43,8 +43,8 @@ StoredFile read_nested(std::string_view file, const ZipRecord& record) {
   }
 }
 
-/// The names of the models in an archive: records data/weights/NAME_weights_config.json, or in
-/// PyTorch 2.8 data/weights/NAME.pt.
+/// The names of the models in an archive: of records data/weights/NAME_weights_config.json or, in
+/// archives of a time between, data/weights/NAME.pt.
 std::vector<std::string> model_names(const TorchArchive& archive) {
   std::vector<std::string> names;
   const std::string start = archive.folder() + std::string(kWeights);
@@ -168,10 +168,7 @@ class Pt2Reader {
 }  // namespace
 
 bool is_pt2(const ZipArchive& archive) {
-  if (archive.find(kOldProgram)) return true;
-  if (archive.records().empty()) return false;
-  const std::string& first = archive.records().front().name;
-  return archive.find(first.substr(0, first.find('/') + 1) + "archive_format") != nullptr;
+  return archive.find(kOldProgram) || find_beside_first(archive, "archive_format");
 }
 
 StoredFile read_pt2(std::string_view file, const ZipArchive& archive) {

@@ -68,7 +68,7 @@ class Builder final : public nlohmann::json_sax<json> {
     } else if (is({"tensor_meta", "strides", "[]", "as_int"})) {
       add(weights.back().strides, value);
     } else {
-      return other("a number");
+      return other("a number in another place");
     }
     return true;
   }

@@ -15,6 +15,12 @@ namespace {
 
 }  // namespace
 
+const ZipRecord* find_beside_first(const ZipArchive& archive, std::string_view name) {
+  if (archive.records().empty()) return nullptr;
+  const std::string& first = archive.records().front().name;
+  return archive.find(first.substr(0, first.find('/') + 1) + std::string(name));
+}
+
 TorchArchive::TorchArchive(const ZipArchive& archive) : archive_(archive) {
   if (archive.records().empty()) refuse("archive", "records of PyTorch", "none");
   const std::string& first = archive.records().front().name;

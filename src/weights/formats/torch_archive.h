@@ -11,6 +11,9 @@
 
 namespace attn::formats {
 
+/// The record of this name in the folder of an archive's first record, or nullptr.
+const ZipRecord* find_beside_first(const ZipArchive& archive, std::string_view name);
+
 /// A zip archive of PyTorch: its records lie in one folder, that of the first record.
 class TorchArchive {
  public:

@@ -25,13 +25,6 @@ using Kind = TorchNode::Kind;
   throw FormatError(where + ": expected " + expected + ", got " + got);
 }
 
-bool ends_with_record(const ZipArchive& archive, std::string_view name) {
-  if (archive.records().empty()) return false;
-  const std::string& first = archive.records().front().name;
-  const std::string folder = first.substr(0, first.find('/') + 1);
-  return archive.find(folder + std::string(name)) != nullptr;
-}
-
 /// What PyTorch pickles in a TorchScript archive besides plain data and dense tensors.
 void check_class(std::string_view name) {
   if (!name.starts_with("__torch__.") && !name.starts_with("torch.jit._pickle."))
@@ -146,7 +139,7 @@ class ModuleWalk {
 }  // namespace
 
 bool is_torchscript(const ZipArchive& archive) {
-  return ends_with_record(archive, "constants.pkl") || ends_with_record(archive, "model.json");
+  return find_beside_first(archive, "constants.pkl") || find_beside_first(archive, "model.json");
 }
 
 StoredFile read_torchscript(std::string_view, const ZipArchive& archive) {
