@@ -41,10 +41,11 @@ struct ATTN_API LoadOptions {
   TORCH_ARG(at::Device, device) = at::Device(at::kCPU);
 };
 
-/// A leaf of a file that is no tensor, or a tensor that was not asked for: its name and what it is,
-/// e.g. "epoch" and "int".
+/// A leaf of a file that is no tensor, or a tensor that was not asked for: its whole name and what it
+/// is, e.g. "epoch" and "int".
 struct ATTN_API SkippedEntry {
   std::string name, what;
+  bool is_tensor = false;
 };
 
 /// What a weight file holds.
@@ -180,12 +181,13 @@ enum class WeightFormat {
 
 /// Options of `save_weights`.
 struct ATTN_API SaveOptions {
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
   TORCH_ARG(WeightFormat, format) = WeightFormat::kBySuffix;
   /// `__metadata__` of safetensors; other formats have no place for it.
-  using Metadata = std::vector<std::pair<std::string, std::string>>;
   TORCH_ARG(Metadata, metadata);
   /// Called now and then with the bytes written and the bytes in all.
-  using Progress = std::function<void(uint64_t done, uint64_t total)>;
   TORCH_ARG(Progress, progress);
 };
 

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   attn::cli::add_bench(app, exit_code);
   attn::cli::add_check(app, exit_code);
   attn::cli::add_info(app, exit_code);
+  attn::cli::add_inspect(app, exit_code);
   const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
     report(fmt::format("unknown command \"{}\"; attn --help lists them", argv[1]).c_str());

@@ -1,5 +1,6 @@
 #include "golden/file.h"
 
+#include <attn/weights.h>
 #include <c10/util/Exception.h>
 
 #include <array>
@@ -8,13 +9,12 @@
 #include <map>
 
 #include "weights/formats/safetensors.h"
-#include "weights/safetensors.h"
 
 namespace attn::golden {
 namespace {
 
 /// The metadata entry as JSON, null where it is missing.
-Json read_json(const SafetensorsFile& file, const std::string& path, const std::string& key) {
+Json read_json(const WeightFile& file, const std::string& path, const std::string& key) {
   const std::string text = find_or(file.metadata, key, std::string());
   if (text.empty()) return nullptr;
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -34,7 +34,7 @@ std::map<std::string, NamedTensors> split_bundle(const NamedTensors& tensors) {
   return bundle;
 }
 
-Golden read_single(const SafetensorsFile& file, const std::string& path, const Json& source) {
+Golden read_single(const WeightFile& file, const std::string& path, const Json& source) {
   Golden golden;
   golden.golden_case = parse_case(source);
   golden.path = path;
@@ -50,7 +50,7 @@ Golden read_single(const SafetensorsFile& file, const std::string& path, const J
   return golden;
 }
 
-std::vector<Golden> read_goldens(const SafetensorsFile& file, const std::string& path) {
+std::vector<Golden> read_goldens(const WeightFile& file, const std::string& path) {
   std::vector<Golden> goldens;
   if (const Json source = read_json(file, path, "case"); !source.is_null()) {
     goldens.push_back(read_single(file, path, source));
@@ -69,7 +69,7 @@ std::vector<Golden> read_goldens(const SafetensorsFile& file, const std::string&
   return goldens;
 }
 
-std::vector<Init> read_inits(const SafetensorsFile& file, const std::string& path) {
+std::vector<Init> read_inits(const WeightFile& file, const std::string& path) {
   std::vector<Init> inits;
   const Json sources = read_json(file, path, "inits");
   if (sources.is_null()) return inits;
@@ -103,7 +103,9 @@ bool is_safetensors(const std::string& path) {
 GoldenFile read_golden_file(const std::string& path) {
   TORCH_CHECK(std::filesystem::is_regular_file(path) && is_safetensors(path),
               "[check] path: expected a golden file (safetensors) or a folder of them, got ", path);
-  const SafetensorsFile file = read_safetensors(path);
+  WeightFile file = read_weight_file(path);
+  // Memory of their own, aligned as Python's is: the last bits of a product may depend on it.
+  for (auto& [name, tensor] : file.tensors) tensor = tensor.clone();
   try {
     return {read_goldens(file, path), read_inits(file, path)};
   } catch (const std::logic_error& error) {  // a number or a JSON value of another kind

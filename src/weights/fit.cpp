@@ -7,7 +7,10 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "weights/formats/format_error.h"
+#include "weights/opened_file.h"
 #include "weights/prefix.h"
+#include "weights/read.h"
 
 namespace attn {
 namespace {
@@ -59,17 +62,10 @@ struct Plan {
   std::vector<Copy> copies;
 };
 
-Plan match(const NamedTensors& source, const NamedTensors& targets, std::string_view prefix) {
+Plan match(const NamedTensors& source, const NamedTensors& targets) {
   Plan plan;
   LoadReport& report = plan.report;
-  std::unordered_map<std::string_view, at::Tensor> offered;
-  for (const auto& [name, tensor] : source) {
-    if (name.starts_with(prefix)) {
-      offered.emplace(std::string_view(name).substr(prefix.size()), tensor);
-    } else {
-      report.skipped.push_back(name);
-    }
-  }
+  std::unordered_map<std::string_view, at::Tensor> offered(source.begin(), source.end());
   for (const auto& [name, to] : targets) {
     const auto found = offered.extract(name);
     if (!found) {
@@ -82,26 +78,47 @@ Plan match(const NamedTensors& source, const NamedTensors& targets, std::string_
     }
   }
   // Once more through the file, for its order.
-  for (const auto& [name, tensor] : source) {
-    if (!name.starts_with(prefix)) continue;
-    if (const auto left = name.substr(prefix.size()); offered.contains(left))
-      report.unexpected.push_back(left);
-  }
+  for (const auto& [name, tensor] : source)
+    if (offered.contains(name)) report.unexpected.push_back(name);
   return plan;
 }
 
 /// Prefixes that would fit; else names that the file has.
-std::string hint(const NamedTensors& source, const NamedTensors& targets,
-                 const std::string& wanted) {
+std::string hint(const NamedShapes& source, const NamedShapes& targets, const std::string& wanted) {
   std::vector<std::string> examples = fitting_prefixes(source, targets, wanted);
-  std::string text = examples.empty() ? "\n  the file has:" : "\n  prefixes that fit:";
+  std::string text = examples.empty() ? "\n  the file has:" : "\n  did you mean prefix";
+  const char* end = examples.empty() ? "" : "?";
   if (examples.empty()) {
-    for (const auto& [name, tensor] : source) examples.push_back(name);
+    for (const auto& [name, sizes] : source) examples.push_back(name);
   }
   if (examples.empty()) return text + " no tensors";
   for (std::size_t i = 0; i < examples.size() && i < kExamples; ++i)
-    text += (i ? ", \"" : " \"") + examples[i] + '"';
-  return text + (examples.size() > kExamples ? ", …" : "");
+    text += (i ? ", " : " ") + formats::in_quotes(examples[i]);
+  return text + (examples.size() > kExamples ? ", …" : "") + end;
+}
+
+NamedShapes shapes_of(const NamedTensors& tensors) {
+  NamedShapes shapes;
+  for (const auto& [name, tensor] : tensors) shapes.emplace_back(name, tensor.sizes().vec());
+  return shapes;
+}
+
+NamedShapes shapes_of(const OpenedFile& file) {
+  NamedShapes shapes;
+  for (const OpenedPart& part : file.parts) {
+    for (const formats::StoredTensor& tensor : part.stored.tensors) {
+      shapes.emplace_back(tensor.name,
+                          std::vector<int64_t>(tensor.sizes.begin(), tensor.sizes.end()));
+    }
+  }
+  return shapes;
+}
+
+std::vector<std::string> names_of(const std::vector<SkippedEntry>& skipped) {
+  std::vector<std::string> names;
+  for (const auto& [name, what, is_tensor] : skipped)
+    names.push_back(is_tensor ? name : name + " (" + what + ')');
+  return names;
 }
 
 [[noreturn]] void refuse(Plan& plan, std::string text, const std::string& hints) {
@@ -113,17 +130,24 @@ std::string hint(const NamedTensors& source, const NamedTensors& targets,
 
 LoadReport load_weights(torch::nn::Module& module, const std::string& path,
                         const LoadOptions& options) {
-  const std::string& prefix = options.prefix();
-  const NamedTensors source = read_weights(path);
+  OpenedFile opened = open_weight_file(path, options.opaque());
   const NamedTensors targets = tensors_of(module);
-  Plan plan = match(source, targets, prefix);
+  const NamedShapes wanted = shapes_of(targets), offered = shapes_of(opened);
+  const bool own_layout = options.layout().empty();
+  const std::string prefix =
+      with_wrappers(offered, own_layout ? wanted : NamedShapes(), options.prefix());
+  WeightFile file = make_weight_file(std::move(opened), prefix);
+  if (!own_layout && !file.tensors.empty())
+    file.tensors = convert_layout(file.tensors, options.layout(), options.n_heads());
+  Plan plan = match(file.tensors, targets);
   LoadReport& report = plan.report;
+  report.skipped = names_of(file.skipped);
 
-  if (!prefix.empty() && report.skipped.size() == source.size()) {
+  if (!prefix.empty() && file.tensors.empty()) {
     refuse(plan,
-           "[load_weights] prefix: expected the beginning of a name in " + path + ", got \"" +
-               prefix + '"',
-           hint(source, targets, prefix));
+           "[load_weights] prefix: expected the beginning of a name in " + path + ", got " +
+               formats::in_quotes(options.prefix()),
+           hint(offered, wanted, options.prefix()));
   }
   const bool names_fit = report.missing.empty() && report.unexpected.empty();
   if (!report.mismatched.empty() || (options.strict() && !names_fit)) {
@@ -132,7 +156,7 @@ LoadReport load_weights(torch::nn::Module& module, const std::string& path,
     text << "[load_weights] path: expected the weights of " << module.name()
          << ", got others: " << path << '\n'
          << report;
-    refuse(plan, text.str(), hint(source, targets, prefix));
+    refuse(plan, text.str(), hint(offered, wanted, options.prefix()));
   }
 
   // Here tensors of either mode may be written, and no gradient is recorded.

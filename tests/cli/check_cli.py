@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,22 @@ def attn(*arguments, **more):
     return subprocess.run([ATTN, *map(str, arguments)], capture_output=True, text=True, **more)
 
 
+def write_safetensors(path, tensors):
+    """{name: (dtype, shape, bytes)}"""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def projected(prefix, size=8):
+    """The weights of a ProjectedMultiheadAttention, all zero."""
+    names = [f"{prefix}{map}.weight" for map in ("queryEncoder", "keyEncoder", "valueEncoder", "MHA.project_out")]
+    return {name: ("F32", [size, size], bytes(4 * size * size)) for name in names}
+
+
 class TheCommand(unittest.TestCase):
     def refused(self, result, code, words):
         self.assertEqual(result.returncode, code, result)
@@ -25,7 +43,7 @@ class TheCommand(unittest.TestCase):
     def test_help_names_every_command(self):
         result = attn("--help")
         self.assertEqual(result.returncode, 0)
-        for word in ("bench", "check", "info", "Exit codes"):
+        for word in ("bench", "check", "info", "inspect", "Exit codes"):
             self.assertIn(word, result.stdout)
 
     def test_wrong_usage_is_2(self):
@@ -137,6 +155,89 @@ class TheCommand(unittest.TestCase):
         self.assertRegex(table.stdout, r"other/fp32 T512 D64 logit clip +[0-9.]+ +– +[0-9.]+ ")
         backward = attn("bench", "--rows", "^training backward/fp32 T128 D64$", "--seconds", "0")
         self.assertRegex(backward.stdout, r"training backward/fp32 T128 D64( +[0-9.]+){5} +[0-9]+ % +GFLOP/s ")
+
+    def inspected(self, tensors, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "model.safetensors"
+            write_safetensors(file, tensors)
+            result = attn("inspect", file, *arguments)
+            # A long path breaks a line of code.
+            result.stdout = re.sub(r",\n {10,}", ", ", result.stdout.replace(str(file), "FILE"))
+            return result
+
+    def test_inspect_lists_the_tensors_and_the_layers_with_the_code_that_loads_them(self):
+        tensors = projected("layers.0.module.") | projected("layers.1.module.")
+        tensors["norm.weight"] = ("F16", [500], bytes(1000))
+        result = self.inspected(tensors)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertRegex(result.stdout, r"\AFILE: safetensors, \d.\d kB; 9 tensors of 3.0 kB\n")
+        self.assertIn("\n[8, 8]  float32  256 B   layers.0.module.keyEncoder.weight\n", result.stdout)
+        self.assertIn("\n[500]   float16  1.0 kB  norm.weight\n", result.stdout)
+        end = """
+layers.0.module. fits ProjectedMultiheadAttention(8, n_heads ?)
+layers.1.module. fits ProjectedMultiheadAttention(8, n_heads ?)
+    attn::ProjectedMultiheadAttention layer(8);  // n_heads ?: not in the file
+    attn::load_weights(layer, "FILE", attn::LoadOptions().prefix("layers.1.module."));
+"""
+        self.assertTrue(result.stdout.endswith(end), result.stdout)
+        self.assertIn("No attention layer that attn knows.", self.inspected({"a": ("F32", [1], bytes(4))}).stdout)
+
+    def test_inspect_names_the_layout_that_a_layer_needs(self):
+        heads = {f"W_{name}": ("F32", [2, 4, 2], bytes(64)) for name in ("query", "key", "val")}
+        result = self.inspected(heads | {"W_out": ("F32", [2, 2, 4], bytes(64))})
+        fits = "The file fits ProjectedMultiheadAttention(4, n_heads 2), layout attention-learn-to-route\n"
+        self.assertIn(fits, result.stdout)
+        self.assertIn('attn::LoadOptions().layout("attention-learn-to-route")', result.stdout)
+
+    def test_inspect_counts_nan_and_finds_extremes(self):
+        tensors = {
+            "a": ("F32", [4], struct.pack("<4f", 1.5, float("nan"), -2, float("inf"))),
+            "b": ("I64", [2], struct.pack("<2q", -7, 2**62)),
+            "c": ("F32", [0], b""),
+            "d": ("F8_E4M3", [2], bytes([0x38, 0x7F])),  # 1 and NaN
+            "e": ("BOOL", [2], bytes([0, 1])),
+            "f": ("F8_E8M0", [2], bytes([128, 127])),
+            "g": ("U64", [1], bytes(8)),
+            "h": ("F4", [2], bytes(1)),
+        }
+        result = self.inspected(tensors, "--stats")
+        rows = {line.split()[-1]: line.split()[-4:-1] for line in result.stdout.splitlines() if line.startswith("[")}
+        largest = str(2**62)
+        expected = {"a": ["-2", "inf", "1"], "b": ["-7", largest, "0"], "c": ["–", "–", "0"], "d": ["1", "1", "1"]}
+        expected |= {"e": ["0", "1", "0"], "f": ["1", "2", "0"], "g": ["0", "0", "0"], "h": ["–"] * 3}
+        self.assertEqual(rows, expected)
+        rows = json.loads(self.inspected(tensors, "--stats", "--json").stdout)["tensors"]
+        found = [(row["min"], row["max"], row["nan"]) for row in rows[:3]]
+        self.assertEqual(found, [(-2, "inf", 1), (-7, 2**62, 0), (None, None, 0)])
+
+    def test_inspect_tells_all_in_json(self):
+        facts = json.loads(self.inspected(projected("a.") | {"b.c": ("BF16", [3], bytes(6))}, "--json").stdout)
+        self.assertEqual((facts["format"], facts["tensor_bytes"]), ("safetensors", 4 * 256 + 6))
+        self.assertEqual(facts["tensors"][-1], {"name": "b.c", "shape": [3], "dtype": "bfloat16", "bytes": 6})
+        layer = facts["layers"][0]
+        self.assertEqual((layer["prefix"], layer["module"]), ("a.", "attn::ProjectedMultiheadAttention"))
+        self.assertEqual(layer["arguments"], {"embedding_dim": 8, "n_heads": None})
+
+    def test_inspect_shows_what_is_under_a_prefix_alone(self):
+        tensors = projected("a.") | {"b.c": ("F32", [3], bytes(12))}
+        facts = json.loads(self.inspected(tensors, "--prefix", "b.", "--json").stdout)
+        self.assertEqual([row["name"] for row in facts["tensors"]], ["b.c"])
+        self.assertEqual(facts["layers"], [])
+        words = "expected the beginning of a tensor's name, got \"x\""
+        self.refused(self.inspected(tensors, "--prefix", "x"), 3, words)
+
+    def test_inspect_prints_no_control_characters_of_a_file(self):
+        name = "a\x1b[2J\u202e\u0085é"
+        result = self.inspected({name: ("F32", [], bytes(4))})
+        self.assertIn(r"a\x1b[2J\u202e\u0085é", result.stdout)
+        result = self.inspected({name: ("F32", [], bytes(4))}, "--json")
+        self.assertTrue(result.stdout.isascii())
+        self.assertEqual(json.loads(result.stdout)["tensors"][0]["name"], name)
+
+    def test_inspect_refuses_what_is_no_weight_file(self):
+        self.refused(attn("inspect", "/nowhere"), 3, "/nowhere")
+        self.refused(attn("inspect", GOLDEN / "cases.json"), 3, "cases.json")
+        self.refused(attn("inspect"), 2, "file is required")
 
     def test_info_survives_a_wrong_environment(self):
         result = attn("info", "--json", env=os.environ | {"ATTN_BACKEND": "fast"})

@@ -172,17 +172,17 @@ TEST(LoadWeights, SuggestsThePrefixNearestToOneThatMatchesNothing) {
   EXPECT_TRUE(says(error, "got \"encoder.layer.2.\""));
   EXPECT_TRUE(says(
       error,
-      "prefixes that fit: \"encoder.layers.2.\", \"encoder.layers.0.\", \"encoder.layers.1.\""));
+      "did you mean prefix \"encoder.layers.2.\", \"encoder.layers.0.\", \"encoder.layers.1.\"?"));
   EXPECT_EQ(error.report().skipped.size(), 13U);
 }
 
 TEST(LoadWeights, SuggestsAPrefixWhenNoneWasGivenOrItsDotIsMissing) {
-  EXPECT_TRUE(
-      says(expect_refused(fitting("model.attention.")), "prefixes that fit: \"model.attention.\""));
+  EXPECT_TRUE(says(expect_refused(fitting("model.attention.")),
+                   "did you mean prefix \"model.attention.\"?"));
   EXPECT_TRUE(says(expect_refused(fitting("model."), LoadOptions().prefix("model")),
-                   "prefixes that fit: \"model.\""));
+                   "did you mean prefix \"model.\"?"));
   EXPECT_TRUE(
-      says(expect_refused(fitting(), LoadOptions().prefix("model.")), "prefixes that fit: \"\""));
+      says(expect_refused(fitting(), LoadOptions().prefix("model.")), "did you mean prefix \"\"?"));
 }
 
 TEST(LoadWeights, ShowsNamesOfTheFileWhenNoPrefixFits) {

@@ -11,5 +11,6 @@ enum ExitCode { kGood = 0, kDisagrees = 1, kUsage = 2, kBadInput = 3 };
 void add_bench(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
 
 }  // namespace attn::cli

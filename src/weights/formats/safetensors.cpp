@@ -10,44 +10,39 @@
 namespace attn::formats {
 namespace {
 
-struct DtypeRow {
-  SafetensorsDtype dtype;
+struct Spelling {
+  ElementType type;
   std::string_view name;
-  std::uint64_t bits;
 };
 
-constexpr std::array kDtypes = {
-    DtypeRow{SafetensorsDtype::kBool, "BOOL", 8},
-    DtypeRow{SafetensorsDtype::kF4, "F4", 4},
-    DtypeRow{SafetensorsDtype::kF6E2M3, "F6_E2M3", 6},
-    DtypeRow{SafetensorsDtype::kF6E3M2, "F6_E3M2", 6},
-    DtypeRow{SafetensorsDtype::kU8, "U8", 8},
-    DtypeRow{SafetensorsDtype::kI8, "I8", 8},
-    DtypeRow{SafetensorsDtype::kF8E5M2, "F8_E5M2", 8},
-    DtypeRow{SafetensorsDtype::kF8E4M3, "F8_E4M3", 8},
-    DtypeRow{SafetensorsDtype::kF8E8M0, "F8_E8M0", 8},
-    DtypeRow{SafetensorsDtype::kF8E4M3Fnuz, "F8_E4M3FNUZ", 8},
-    DtypeRow{SafetensorsDtype::kF8E5M2Fnuz, "F8_E5M2FNUZ", 8},
-    DtypeRow{SafetensorsDtype::kI16, "I16", 16},
-    DtypeRow{SafetensorsDtype::kU16, "U16", 16},
-    DtypeRow{SafetensorsDtype::kF16, "F16", 16},
-    DtypeRow{SafetensorsDtype::kBF16, "BF16", 16},
-    DtypeRow{SafetensorsDtype::kI32, "I32", 32},
-    DtypeRow{SafetensorsDtype::kU32, "U32", 32},
-    DtypeRow{SafetensorsDtype::kF32, "F32", 32},
-    DtypeRow{SafetensorsDtype::kC64, "C64", 64},
-    DtypeRow{SafetensorsDtype::kF64, "F64", 64},
-    DtypeRow{SafetensorsDtype::kI64, "I64", 64},
-    DtypeRow{SafetensorsDtype::kU64, "U64", 64},
+constexpr std::array kSpellings = {
+    Spelling{ElementType::kBool, "BOOL"},
+    Spelling{ElementType::kFloat4E2M1, "F4"},
+    Spelling{ElementType::kFloat6E2M3, "F6_E2M3"},
+    Spelling{ElementType::kFloat6E3M2, "F6_E3M2"},
+    Spelling{ElementType::kUInt8, "U8"},
+    Spelling{ElementType::kInt8, "I8"},
+    Spelling{ElementType::kFloat8E5M2, "F8_E5M2"},
+    Spelling{ElementType::kFloat8E4M3, "F8_E4M3"},
+    Spelling{ElementType::kFloat8E8M0, "F8_E8M0"},
+    Spelling{ElementType::kFloat8E4M3Fnuz, "F8_E4M3FNUZ"},
+    Spelling{ElementType::kFloat8E5M2Fnuz, "F8_E5M2FNUZ"},
+    Spelling{ElementType::kInt16, "I16"},
+    Spelling{ElementType::kUInt16, "U16"},
+    Spelling{ElementType::kFloat16, "F16"},
+    Spelling{ElementType::kBFloat16, "BF16"},
+    Spelling{ElementType::kInt32, "I32"},
+    Spelling{ElementType::kUInt32, "U32"},
+    Spelling{ElementType::kFloat32, "F32"},
+    Spelling{ElementType::kComplex64, "C64"},
+    Spelling{ElementType::kFloat64, "F64"},
+    Spelling{ElementType::kInt64, "I64"},
+    Spelling{ElementType::kUInt64, "U64"},
 };
-
-const DtypeRow& row_of(SafetensorsDtype dtype) {
-  return *std::ranges::find(kDtypes, dtype, &DtypeRow::dtype);
-}
 
 /// "F32 [2, 4]"
 std::string type_text(const SafetensorsEntry& entry) {
-  std::string text = std::string(dtype_name(entry.dtype)) + " [";
+  std::string text = std::string(*safetensors_dtype(entry.type)) + " [";
   for (std::size_t i = 0; i < entry.shape.size(); ++i)
     text += (i ? ", " : "") + std::to_string(entry.shape[i]);
   return text + "]";
@@ -58,7 +53,7 @@ std::string type_text(const SafetensorsEntry& entry) {
 }
 
 std::uint64_t byte_size(const SafetensorsEntry& entry) {
-  std::uint64_t bits = row_of(entry.dtype).bits;
+  std::uint64_t bits = bits_of(entry.type);
   std::uint64_t elements = 1;
   // Dimension by dimension, as the Python package does: a zero does not excuse an overflow before
   // it.
@@ -96,12 +91,16 @@ void check_places(const std::vector<SafetensorsEntry>& tensors, std::uint64_t da
 
 }  // namespace
 
-std::string_view dtype_name(SafetensorsDtype dtype) { return row_of(dtype).name; }
+std::optional<std::string_view> safetensors_dtype(ElementType type) {
+  const auto* spelling = std::ranges::find(kSpellings, type, &Spelling::type);
+  if (spelling == kSpellings.end()) return std::nullopt;
+  return spelling->name;
+}
 
-std::optional<SafetensorsDtype> dtype_named(std::string_view name) {
-  const auto* row = std::ranges::find(kDtypes, name, &DtypeRow::name);
-  if (row == kDtypes.end()) return std::nullopt;
-  return row->dtype;
+std::optional<ElementType> safetensors_type(std::string_view name) {
+  const auto* spelling = std::ranges::find(kSpellings, name, &Spelling::name);
+  if (spelling == kSpellings.end()) return std::nullopt;
+  return spelling->type;
 }
 
 std::uint64_t safetensors_header_length(std::string_view start, std::uint64_t file_size) {
@@ -130,6 +129,35 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
 bool begins_like_safetensors(std::string_view start) {
   return start.size() > kSafetensorsLengthBytes && start[kSafetensorsLengthBytes] == '{' &&
          start.substr(4, 4) == std::string_view("\0\0\0\0", 4);
+}
+
+StoredFile read_safetensors(std::string_view file) {
+  const std::uint64_t length =
+      safetensors_header_length(file.substr(0, kSafetensorsLengthBytes), file.size());
+  const std::uint64_t data_begin = kSafetensorsLengthBytes + length;
+  SafetensorsHeader header = parse_safetensors_header(file.substr(kSafetensorsLengthBytes, length),
+                                                      file.size() - data_begin);
+  StoredFile result;
+  result.metadata = std::move(header.metadata);
+  for (SafetensorsEntry& entry : header.tensors) {
+    const std::uint64_t size = entry.end - entry.begin;
+    StoredTensor tensor;
+    tensor.name = std::move(entry.name);
+    tensor.type = entry.type;
+    tensor.storage = result.storages.size();
+    tensor.sizes = std::move(entry.shape);
+    if (!element_count(tensor.sizes)) {
+      throw FormatError("tensor " + in_quotes(tensor.name) +
+                        ": expected sizes below 2^63, got larger ones");
+    }
+    tensor.strides = contiguous_strides(tensor.sizes);
+    check_tensor(tensor, size);
+    Storage& storage = result.storages.emplace_back();
+    storage.begin = data_begin + entry.begin;
+    storage.stored_size = storage.size = size;
+    result.tensors.push_back(std::move(tensor));
+  }
+  return result;
 }
 
 }  // namespace attn::formats

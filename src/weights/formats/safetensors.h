@@ -8,43 +8,20 @@
 #include <utility>
 #include <vector>
 
+#include "weights/formats/stored_file.h"
+
 namespace attn::formats {
 
-/// Element types of safetensors 0.8.
-enum class SafetensorsDtype {
-  kBool,
-  kF4,
-  kF6E2M3,
-  kF6E3M2,
-  kU8,
-  kI8,
-  kF8E5M2,
-  kF8E4M3,
-  kF8E8M0,
-  kF8E4M3Fnuz,
-  kF8E5M2Fnuz,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kC64,
-  kF64,
-  kI64,
-  kU64,
-};
-
-/// The type as the format spells it, e.g. "BF16".
-std::string_view dtype_name(SafetensorsDtype dtype);
-/// The type that the format spells `name`; nothing for a spelling that it does not know.
-std::optional<SafetensorsDtype> dtype_named(std::string_view name);
+/// The type as the format spells it, e.g. "BF16"; nothing for a type that it lacks.
+std::optional<std::string_view> safetensors_dtype(ElementType type);
+/// The type that the format (safetensors 0.8) spells `name`; nothing for a spelling that it does not
+/// know.
+std::optional<ElementType> safetensors_type(std::string_view name);
 
 /// A tensor of the header; its bytes are [begin, end) of the data, which starts after the header.
 struct SafetensorsEntry {
   std::string name;
-  SafetensorsDtype dtype = SafetensorsDtype::kBool;
+  ElementType type = ElementType::kBool;
   std::vector<std::uint64_t> shape;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -81,5 +58,16 @@ std::uint64_t safetensors_header_length(std::string_view start, std::uint64_t fi
 /// object and a string.
 /// @throws FormatError naming the tensor and the rule
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_size);
+
+/// A safetensors file: a storage for each tensor, in the order of the data.
+/// @throws FormatError
+StoredFile read_safetensors(std::string_view file);
+
+/// Writes `file`, whose tensors must be contiguous and have a storage each: `storages[i]` are the
+/// bytes of `file.storages[i]`. The data begins at a multiple of 64 bytes, and tensors lie in it by
+/// falling element size, else in their order, so that each is aligned for its type.
+/// @throws FormatError for a type that the format lacks, or a name that is no UTF-8
+void write_safetensors(const StoredFile& file, std::span<const std::string_view> storages,
+                       const Sink& sink);
 
 }  // namespace attn::formats

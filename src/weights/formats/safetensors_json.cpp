@@ -56,9 +56,9 @@ class Builder final : public nlohmann::json_sax<json> {
     }
     if (inside_ != Inside::kTensor || field_ != kDtype)
       return other("the string " + in_quotes(value));
-    const auto dtype = dtype_named(value);
-    if (!dtype) refuse("a type of safetensors", in_quotes(value));
-    tensor().dtype = *dtype;
+    const auto type = safetensors_type(value);
+    if (!type) refuse("a type of safetensors", in_quotes(value));
+    tensor().type = *type;
     return true;
   }
 

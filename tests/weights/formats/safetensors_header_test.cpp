@@ -53,7 +53,7 @@ TEST(SafetensorsHeader, HoldsNamesTypesShapesPlacesAndMetadata) {
   ASSERT_EQ(header.tensors.size(), 1U);
   const SafetensorsEntry& entry = header.tensors[0];
   EXPECT_EQ(entry.name, "w");
-  EXPECT_EQ(entry.dtype, SafetensorsDtype::kBF16);
+  EXPECT_EQ(entry.type, ElementType::kBFloat16);
   EXPECT_EQ(entry.shape, (std::vector<std::uint64_t>{2, 3}));
   EXPECT_EQ(entry.begin, 0U);
   EXPECT_EQ(entry.end, 12U);
@@ -109,7 +109,7 @@ TEST(SafetensorsHeader, KnowsTheSizeOfEveryType) {
     const std::string json = one(R"({"dtype":")" + name + R"(","shape":[2,4],"data_offsets":[0,)" +
                                  std::to_string(size) + "]}");
     ASSERT_EQ(refusal(json, size), "") << name;
-    EXPECT_EQ(dtype_name(parse_safetensors_header(json, size).tensors[0].dtype), name);
+    EXPECT_EQ(safetensors_dtype(parse_safetensors_header(json, size).tensors[0].type), name);
   }
   expect_refused(one(R"({"dtype":"F4","shape":[3],"data_offsets":[0,1]})"), "\"w\"", "whole bytes",
                  1);
