@@ -1,12 +1,10 @@
 #include "fuzz/expect.h"
 #include "weights/formats/safetensors.h"
 
+namespace attn::formats {
+
 /// The input is a safetensors file.
-// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace attn::formats;
-  using namespace attn::fuzz;
-  const std::string_view file = text(data, size);
+void fuzz(std::string_view file) {
   accepted([&] {
     const std::uint64_t length = safetensors_header_length(file, file.size());
     const std::string_view rest = file.substr(kSafetensorsLengthBytes);
@@ -19,5 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     expect(next == data_size, "tensors that fill the data");
   });
-  return 0;
 }
+
+}  // namespace attn::formats
