@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -88,6 +89,19 @@ constexpr std::array kStorages = {
     StorageRow{"ShortStorage", ElementType::kInt16},
 };
 
+/// Those that LibTorch writes into TorchScript archives, and Python has no class of.
+constexpr std::array kLibTorchStorages = {
+    StorageRow{"ComplexHalfStorage", ElementType::kComplex32},
+    StorageRow{"Float8_e4m3fnStorage", ElementType::kFloat8E4M3},
+    StorageRow{"Float8_e4m3fnuzStorage", ElementType::kFloat8E4M3Fnuz},
+    StorageRow{"Float8_e5m2Storage", ElementType::kFloat8E5M2},
+    StorageRow{"Float8_e5m2fnuzStorage", ElementType::kFloat8E5M2Fnuz},
+    StorageRow{"Float8_e8m0fnuStorage", ElementType::kFloat8E8M0},
+    StorageRow{"UInt16Storage", ElementType::kUInt16},
+    StorageRow{"UInt32Storage", ElementType::kUInt32},
+    StorageRow{"UInt64Storage", ElementType::kUInt64},
+};
+
 /// Types that dtypes of PyTorch name, of which it makes no dense tensor of whole elements.
 constexpr std::array<std::string_view, 25> kOtherDtypes = {
     "bits16", "bits1x8", "bits2x4", "bits4x2",  "bits8",    "float4_e2m1fn_x2",
@@ -121,6 +135,12 @@ bool is_lower(std::string_view word) {
   return std::ranges::all_of(word, [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
+std::optional<ElementType> type_of_storage(std::string_view name,
+                                           std::span<const StorageRow> rows) {
+  const auto row = std::ranges::find(rows, name, &StorageRow::name);
+  return row == rows.end() ? std::nullopt : std::optional(row->type);
+}
+
 /// torch.FloatStorage, and for devices torch.cuda.FloatStorage; torch.storage.UntypedStorage.
 std::optional<KnownGlobal> storage_class(std::string_view name) {
   if (!name.starts_with("torch.") || !name.ends_with("Storage")) return std::nullopt;
@@ -131,9 +151,10 @@ std::optional<KnownGlobal> storage_class(std::string_view name) {
   }
   if (name == "UntypedStorage" || name == "_UntypedStorage")
     return KnownGlobal{kStorage, "class", {}};
-  const auto* row = std::ranges::find(kStorages, name, &StorageRow::name);
-  if (row == kStorages.end()) return std::nullopt;
-  return KnownGlobal{kStorage, "class", row->type};
+  const auto type = type_of_storage(name, kStorages);
+  const auto more = type ? type : type_of_storage(name, kLibTorchStorages);
+  if (!more) return std::nullopt;
+  return KnownGlobal{kStorage, "class", more};
 }
 
 std::optional<KnownGlobal> dtype(std::string_view name) {
