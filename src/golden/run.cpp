@@ -52,7 +52,8 @@ Experiment::Experiment(const Golden& golden, const std::string& weights_path)
     if (weights_path.empty()) {
       fill_parameters(*subject_.module, golden);
     } else {
-      load_weights(*subject_.module, weights_path, LoadOptions().prefix(case_.prefix));
+      load_weights(*subject_.module, weights_path,
+                   LoadOptions().prefix(case_.prefix).layout(case_.weights_layout));
     }
   }
   for (const auto& [name, shape] : case_.inputs) {
