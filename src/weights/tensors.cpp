@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "weights/element_types.h"
+#include "weights/formats/crc32.h"
 #include "weights/formats/format_error.h"
 #include "weights/formats/inflate.h"
 

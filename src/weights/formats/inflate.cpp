@@ -86,18 +86,6 @@ void expect_size(std::uint64_t expected, std::uint64_t got) {
 
 }  // namespace
 
-std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
-  if (bytes.empty()) return before;  // for a null pointer zlib gives the checksum of nothing
-  return static_cast<std::uint32_t>(
-      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
-std::uint32_t crc32_of_rest(std::uint32_t whole, std::uint32_t start, std::uint64_t rest_size) {
-  // whole = (start followed by rest_size zeros) ^ rest: the checksum is linear.
-  return whole ^
-         static_cast<std::uint32_t>(crc32_combine(start, 0, static_cast<z_off_t>(rest_size)));
-}
-
 void inflate(std::string_view deflated, std::span<char> to, std::uint64_t skip) {
   Inflater inflater(deflated);
   std::array<char, 16384> skipped = {};

@@ -9,13 +9,6 @@ namespace attn::formats {
 /// The most bytes that one byte of a deflated stream can become: a match of 258 bytes takes two bits.
 inline constexpr std::uint64_t kMostInflation = 1032;
 
-/// The CRC-32 of zip archives (ISO 3309), of `bytes` after those whose checksum is `before`.
-std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
-
-/// The checksum of the last `rest_size` bytes of what has the checksum `whole`, where the bytes
-/// before them have the checksum `start`.
-std::uint32_t crc32_of_rest(std::uint32_t whole, std::uint32_t start, std::uint64_t rest_size);
-
 /// Fills `to` with what `deflated` (RFC 1951) holds after its first `skip` bytes.
 /// @throws FormatError where it is broken, does not end with its last byte, or holds fewer or more
 /// bytes than `skip` and `to`

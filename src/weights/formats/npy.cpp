@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "weights/formats/crc32.h"
 #include "weights/formats/format_error.h"
 #include "weights/formats/inflate.h"
 #include "weights/formats/limits.h"

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "weights/formats/crc32.h"
 #include "weights/formats/format_error.h"
 #include "weights/formats/inflate.h"
 #include "weights/formats/zip_directory.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "weights/formats/crc32.h"
 #include "weights/formats/format_error.h"
-#include "weights/formats/inflate.h"
 #include "weights/formats/little_endian.h"
 
 namespace attn::formats {

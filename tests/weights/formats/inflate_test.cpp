@@ -67,23 +67,5 @@ TEST(Inflate, RefusesWhatIsNoStream) {
                  "broken");
 }
 
-TEST(Crc32, IsThatOfZipArchives) {
-  // The check value of the catalogues of checksums.
-  EXPECT_EQ(crc32("123456789"), 0xCBF43926U);
-  EXPECT_EQ(crc32(""), 0U);
-}
-
-TEST(Crc32, GoesOnFromWhatCameBefore) {
-  EXPECT_EQ(crc32("456789", crc32("123")), 0xCBF43926U);
-  EXPECT_EQ(crc32("", 0xCBF43926U), 0xCBF43926U);
-  EXPECT_EQ(crc32(std::string_view(), 0xCBF43926U), 0xCBF43926U);
-}
-
-TEST(Crc32, OfTheRestFollowsFromTheWholeAndTheStart) {
-  EXPECT_EQ(crc32_of_rest(0xCBF43926U, crc32("123"), 6), 0xFB16B375U);  // Python's zlib on "456789"
-  EXPECT_EQ(crc32_of_rest(0xCBF43926U, 0xCBF43926U, 0), 0U);
-  EXPECT_EQ(crc32_of_rest(0xCBF43926U, 0, 9), 0xCBF43926U);
-}
-
 }  // namespace
 }  // namespace attn::formats

@@ -11,6 +11,7 @@
 
 #include "support/refusal.h"
 #include "support/zip_bytes.h"
+#include "weights/formats/crc32.h"
 #include "weights/formats/inflate.h"
 #include "weights/formats/limits.h"
 
