@@ -1,7 +1,8 @@
 """Times weight files in attn and in Python: benchmark_weights.py WORKER FOLDER MIB PAGE
 
-Both take turns inside processes that run already (WORKER is attn_weights_benchmark), on the same files, which the
-operating system holds in memory. The table replaces what stands between the markers of PAGE, which is made where it is
+Both take turns on the same files, which the operating system holds in memory, inside processes that run already (WORKER
+is attn_weights_benchmark). Unless said otherwise a task is the first of its process, a copy made for it: memory that
+another one has freed would not have to be asked for again. The table replaces what stands between the markers of PAGE, which is made where it is
 absent.
 """
 
@@ -20,15 +21,15 @@ import safetensors.torch
 import torch
 
 BEGIN, END = "<!-- benchmark_weights begins -->", "<!-- benchmark_weights ends -->"
-ROUNDS = 9
+ROUNDS = 7
 TENSORS = 64
 
 
 class Attn:
     """The worker; a task gives the seconds that it took there."""
 
-    def __init__(self, binary):
-        self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, binary, *options):
+        self.process = subprocess.Popen([binary, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, task, path):
         self.process.stdin.write(f"{task} {path}\n")
@@ -44,7 +45,7 @@ class Attn:
 
 
 class Model(torch.nn.Module):
-    """A module with the parameters of a file, none of their memory touched yet."""
+    """A module with parameters like these, none of their memory touched yet."""
 
     def __init__(self, tensors):
         super().__init__()
@@ -61,12 +62,28 @@ def seconds(task):
     return end - begin
 
 
+def first(timed):
+    """What `timed` returns in a copy of this process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, repr(timed()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return float(text)
+
+
 def copies(tensors):
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def load(reader, path):
-    model = Model(reader(path))
+    mapped = read_safetensors(path) if reader is read_safetensors else torch.load(path, mmap=True)
+    model = Model(mapped)
+    del mapped
     return seconds(lambda: model.load_state_dict(reader(path)))
 
 
@@ -129,7 +146,7 @@ def peaks_of_python(path):
 
 
 def peak_of_attn(binary, path):
-    attn = Attn(binary)
+    attn = Attn(binary, "--here")
     attn.run("load", path.with_name(f"small{path.suffix}"))
     peak = peak_of(attn.process.pid, lambda: attn.run("load", path))
     attn.close()
@@ -174,27 +191,30 @@ def measure(binary, folder, mib):
         save(tensors, folder / f"weights{suffix}")
         save({"w": torch.ones(8)}, folder / f"small{suffix}")
 
-    attn, table = Attn(binary), Table()
-    attn.run("read", st)  # what is saved later, and the files are in memory
-    attn.run("read", pt)
+    attn, here, table = Attn(binary), Attn(binary, "--here"), Table()
+    attn.run("read", pt)  # the files are in memory
+    attn.run("keep", st)  # and what is saved later
     load_file, torch_load = "`safetensors.torch.load_file`", "`torch.load(mmap=False)`"
 
-    table.row("open safetensors", lambda: attn.run("open", st), [(load_file, lambda: seconds(lambda: read_safetensors(st)))])
+    table.row("open safetensors", lambda: attn.run("open", st), [(load_file, lambda: first(lambda: seconds(lambda: read_safetensors(st))))])
     table.row(
         "read safetensors, and copy every tensor",
         lambda: attn.run("read", st),
-        [(load_file + ", `clone`", lambda: seconds(lambda: copies(read_safetensors(st))))],
+        [(load_file + ", `clone`", lambda: first(lambda: seconds(lambda: copies(read_safetensors(st)))))],
     )
     table.row(
         "load safetensors into a module",
         lambda: attn.run("load", st),
-        [(load_file + ", `load_state_dict`", lambda: load(read_safetensors, st))],
+        [(load_file + ", `load_state_dict`", lambda: first(lambda: load(read_safetensors, st)))],
     )
-    table.row("read .pt, checksums included", lambda: attn.run("open", pt), [(torch_load, lambda: seconds(lambda: read_state_dict(pt)))])
+    again = lambda: seconds(lambda: read_state_dict(pt))
+    table.row("read .pt, checksums included", lambda: attn.run("open", pt), [(torch_load, lambda: first(again))])
+    table.row("the same again, in the same process", lambda: here.run("open", pt), [(torch_load, again)])
+    here.close()
     table.row(
         "load .pt into a module",
         lambda: attn.run("load", pt),
-        [(torch_load + ", `load_state_dict`", lambda: load(read_state_dict, pt))],
+        [(torch_load + ", `load_state_dict`", lambda: first(lambda: load(read_state_dict, pt)))],
     )
     for suffix, name, save in ((".safetensors", "`save_file`", safetensors.torch.save_file), (".pt", "`torch.save`", torch.save)):
         ours, theirs = folder / f"ours{suffix}", folder / f"theirs{suffix}"
