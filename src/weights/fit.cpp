@@ -148,8 +148,7 @@ LoadReport load_weights(torch::nn::Module& module, const std::string& path,
   const std::string prefix =
       with_wrappers(offered, own_layout ? wanted : NamedShapes(), options.prefix());
   WeightFile file = make_weight_file(std::move(opened), prefix);
-  if (!own_layout && !file.tensors.empty())
-    file.tensors = in_own_layout(file, path, options);
+  if (!own_layout && !file.tensors.empty()) file.tensors = in_own_layout(file, path, options);
   Plan plan = match(file.tensors, targets);
   LoadReport& report = plan.report;
   report.skipped = names_of(file.skipped);

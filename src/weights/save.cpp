@@ -61,8 +61,7 @@ void check_names(const NamedTensors& tensors, WeightFormat format) {
 
 std::uint64_t bytes_of(const NamedTensors& tensors) {
   std::uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors)
-    bytes += tensor.defined() && tensor.layout() == at::kStrided ? tensor.nbytes() : 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
   return bytes;
 }
 
@@ -102,6 +101,7 @@ void save(const NamedTensors& tensors, const std::unordered_set<std::string>& bu
           const std::string& path, const SaveOptions& options) {
   const WeightFormat format = format_of(path, options);
   check_names(tensors, format);
+  check_savable(tensors);
   AtomicFile file(path);
   const formats::Sink sink = sink_to(file, options.progress(), bytes_of(tensors));
   try {
