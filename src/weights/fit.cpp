@@ -3,9 +3,9 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 
+#include <map>
 #include <sstream>
 #include <string_view>
-#include <unordered_map>
 
 #include "weights/formats/format_error.h"
 #include "weights/opened_file.h"
@@ -65,7 +65,7 @@ struct Plan {
 Plan match(const NamedTensors& source, const NamedTensors& targets) {
   Plan plan;
   LoadReport& report = plan.report;
-  std::unordered_map<std::string_view, at::Tensor> offered(source.begin(), source.end());
+  std::map<std::string_view, at::Tensor> offered(source.begin(), source.end());
   for (const auto& [name, to] : targets) {
     const auto found = offered.extract(name);
     if (!found) {

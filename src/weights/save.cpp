@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "weights/atomic_file.h"
@@ -45,7 +45,7 @@ WeightFormat format_of(const std::string& path, const SaveOptions& options) {
 }
 
 void check_names(const NamedTensors& tensors, WeightFormat format) {
-  std::unordered_set<std::string_view> names;
+  std::set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK(names.insert(name).second, "[save_weights] tensors: expected each name once, got ",
                 formats::in_quotes(name), " twice");
@@ -80,8 +80,8 @@ formats::Sink sink_to(AtomicFile& file, const SaveOptions::Progress& progress,
   };
 }
 
-void write(const NamedTensors& tensors, const std::unordered_set<std::string>& buffers,
-           WeightFormat format, const SaveOptions& options, const formats::Sink& sink) {
+void write(const NamedTensors& tensors, const std::set<std::string>& buffers, WeightFormat format,
+           const SaveOptions& options, const formats::Sink& sink) {
   if (format == WeightFormat::kTorchScript) return write_torchscript(tensors, buffers, sink);
   PackedTensors packed =
       format == WeightFormat::kStateDict ? pack_sharing(tensors) : pack_contiguous(tensors);
@@ -97,7 +97,7 @@ void write(const NamedTensors& tensors, const std::unordered_set<std::string>& b
   }
 }
 
-void save(const NamedTensors& tensors, const std::unordered_set<std::string>& buffers,
+void save(const NamedTensors& tensors, const std::set<std::string>& buffers,
           const std::string& path, const SaveOptions& options) {
   const WeightFormat format = format_of(path, options);
   check_names(tensors, format);
@@ -114,7 +114,7 @@ void save(const NamedTensors& tensors, const std::unordered_set<std::string>& bu
 
 /// Module by module, its parameters before its buffers: the order of Python's state_dict().
 void add_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& tensors,
-               std::unordered_set<std::string>& buffers) {
+               std::set<std::string>& buffers) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
     if (item.value().defined()) tensors.emplace_back(prefix + item.key(), item.value());
   for (const auto& item : module.named_buffers(/*recurse=*/false)) {
@@ -136,7 +136,7 @@ void save_weights(const NamedTensors& tensors, const std::string& path,
 void save_weights(const torch::nn::Module& module, const std::string& path,
                   const SaveOptions& options) {
   NamedTensors tensors;
-  std::unordered_set<std::string> buffers;
+  std::set<std::string> buffers;
   add_state(module, "", tensors, buffers);
   save(tensors, buffers, path, options);
 }
