@@ -18,10 +18,14 @@ inline constexpr std::size_t kMaxNameBytes = 256'000'000;
 inline constexpr std::size_t kMaxDepth = 100;
 /// The longest pickle, in bytes.
 inline constexpr std::uint64_t kMaxPickle = 256'000'000;
-/// The most values that a pickle may make.
-inline constexpr std::size_t kMaxPickleValues = 16'000'000;
+/// The most values that a pickle may make; each takes 48 bytes.
+inline constexpr std::size_t kMaxPickleValues = 4'000'000;
 /// The most records of a zip archive.
 inline constexpr std::size_t kMaxZipRecords = 2'000'000;
+/// What the deflated records of an archive may become together: so many times the archive's bytes, or
+/// this many bytes.
+inline constexpr std::uint64_t kMostInflatedTimes = 100;
+inline constexpr std::uint64_t kMostInflatedBytes = 64'000'000;
 /// The longest JSON or source text inside an archive, in bytes.
 inline constexpr std::uint64_t kMaxText = 100'000'000;
 /// The longest header of a .npy file, in bytes, as NumPy reads unless told otherwise.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -86,7 +87,10 @@ constexpr std::array kStorages = {
     StorageRow{"IntStorage", ElementType::kInt32},
     StorageRow{"LongStorage", ElementType::kInt64},
     StorageRow{"ShortStorage", ElementType::kInt16},
-    // Without a class in Python: TorchScript alone writes them.
+};
+
+/// Those that LibTorch writes into TorchScript archives, and Python has no class of.
+constexpr std::array kLibTorchStorages = {
     StorageRow{"ComplexHalfStorage", ElementType::kComplex32},
     StorageRow{"Float8_e4m3fnStorage", ElementType::kFloat8E4M3},
     StorageRow{"Float8_e4m3fnuzStorage", ElementType::kFloat8E4M3Fnuz},
@@ -131,6 +135,12 @@ bool is_lower(std::string_view word) {
   return std::ranges::all_of(word, [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
+std::optional<ElementType> type_of_storage(std::string_view name,
+                                           std::span<const StorageRow> rows) {
+  const auto row = std::ranges::find(rows, name, &StorageRow::name);
+  return row == rows.end() ? std::nullopt : std::optional(row->type);
+}
+
 /// torch.FloatStorage, and for devices torch.cuda.FloatStorage; torch.storage.UntypedStorage.
 std::optional<KnownGlobal> storage_class(std::string_view name) {
   if (!name.starts_with("torch.") || !name.ends_with("Storage")) return std::nullopt;
@@ -141,9 +151,10 @@ std::optional<KnownGlobal> storage_class(std::string_view name) {
   }
   if (name == "UntypedStorage" || name == "_UntypedStorage")
     return KnownGlobal{kStorage, "class", {}};
-  const auto* row = std::ranges::find(kStorages, name, &StorageRow::name);
-  if (row == kStorages.end()) return std::nullopt;
-  return KnownGlobal{kStorage, "class", row->type};
+  const auto type = type_of_storage(name, kStorages);
+  const auto more = type ? type : type_of_storage(name, kLibTorchStorages);
+  if (!more) return std::nullopt;
+  return KnownGlobal{kStorage, "class", more};
 }
 
 std::optional<KnownGlobal> dtype(std::string_view name) {
