@@ -15,11 +15,20 @@ if(NOT failed EQUAL 0 OR NOT no_torch EQUAL 0)
   return()
 endif()
 
+# What the tests of weight files run.
+add_executable(attn_judge_safetensors python/judge_safetensors.cpp)
+target_link_libraries(attn_judge_safetensors PRIVATE attn_formats nlohmann_json::nlohmann_json)
+attn_compile_options(attn_judge_safetensors)
+set(python_environment "ATTN_JUDGE=$<TARGET_FILE:attn_judge_safetensors>")
+if(TARGET attn_cli)
+  list(APPEND python_environment "ATTN_COMMAND=$<TARGET_FILE:attn_cli>")
+endif()
+
 file(GLOB python_tests CONFIGURE_DEPENDS "python/test_*.py")
 foreach(file IN LISTS python_tests)
   get_filename_component(name "${file}" NAME_WE)
   add_test(NAME ${name} COMMAND ${python} "${file}")
-  set_tests_properties(${name} PROPERTIES TIMEOUT 1200)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1200 ENVIRONMENT "${python_environment}")
 endforeach()
 
 if(NOT TARGET attn_cli)

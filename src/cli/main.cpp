@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   attn::cli::add_bench(app, exit_code);
   attn::cli::add_check(app, exit_code);
+  attn::cli::add_convert(app, exit_code);
   attn::cli::add_info(app, exit_code);
   attn::cli::add_inspect(app, exit_code);
   const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };

@@ -58,6 +58,7 @@ Case parse_case(const Json& source) {
     result.threads = source.value("threads", 1);
     result.weights = source.value("weights", std::vector<std::string>());
     result.prefix = source.value("prefix", "");
+    result.weights_layout = source.value("weights_layout", "");
     result.source = source;
     TORCH_CHECK(result.threads > 0, "[golden] case \"", result.name,
                 "\": expected at least 1 thread, got ", result.threads);

@@ -48,6 +48,8 @@ struct Case {
   std::vector<std::string> weights;
   /// What the names of this module begin with in those files, e.g. "encoder.layers.0.".
   std::string prefix;
+  /// The layout that those files have, where it is not the module's own; see `weight_layouts`.
+  std::string weights_layout;
   /// The declaration itself, to tell a stale file.
   Json source;
 };

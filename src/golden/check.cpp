@@ -75,12 +75,12 @@ NamedTensors run(Experiment& experiment, const Case& declared, std::string& note
   }
 }
 
-Row check_run(const Golden& golden, Backend backend, const std::string& weights, bool exact) {
-  const fs::path golden_path(golden.path);
+Row check_run(const Golden& golden, Backend backend, const std::optional<WeightSource>& weights,
+              bool exact) {
   Row row;
   row.name = golden.golden_case.name;
   row.module = golden.golden_case.module;
-  row.file = weights.empty() ? golden_path.filename().string() : weights;
+  row.file = fs::path(weights ? weights->path : golden.path).filename().string();
   row.backend = backend;
   row.python_seconds = golden.python_seconds;
   if (const auto reason = skip_reason(golden, backend, exact)) {
@@ -89,9 +89,7 @@ Row check_run(const Golden& golden, Backend backend, const std::string& weights,
     return row;
   }
   const BackendGuard guard(backend);
-  const std::string weights_path =
-      weights.empty() ? "" : (golden_path.parent_path() / weights).string();
-  Experiment experiment(golden, weights_path);
+  Experiment experiment(golden, weights);
   try {
     judge(row, golden, run(experiment, golden.golden_case, row.reason), exact);
     if (golden.python_seconds > 0.0) row.seconds = experiment.forward_seconds(kTimingRepeats);
@@ -123,9 +121,34 @@ Row unchecked(const Golden& golden, Verdict verdict, const std::string& reason) 
   return row;
 }
 
+/// Where the parameters come from, in turn; nothing stands for the golden file and the formula.
+std::vector<std::optional<WeightSource>> sources_of(const Golden& golden,
+                                                    const CheckOptions& options) {
+  const Case& declared = golden.golden_case;
+  if (options.weights) return {source_of(*options.weights, declared)};
+  std::vector<std::optional<WeightSource>> sources;
+  for (const std::string& weights : declared.weights) {
+    sources.push_back(
+        WeightSource{(fs::path(golden.path).parent_path() / weights).string(),
+                     LoadOptions().prefix(declared.prefix).layout(declared.weights_layout)});
+  }
+  if (sources.empty()) sources.emplace_back();
+  return sources;
+}
+
+/// With weights given, of their module alone.
+GoldenFile read_file(const std::string& path, const CheckOptions& options) {
+  GoldenFile file = read_golden_file(path);
+  if (!options.weights) return file;
+  for (Golden& golden : file.goldens) adopt(golden, *options.weights);
+  if (file.goldens.empty()) file.goldens.push_back(read_golden_by_hand(path, *options.weights));
+  file.inits.clear();
+  return file;
+}
+
 std::vector<Row> check_file(const std::string& path, const CheckOptions& options) {
   std::vector<Row> rows;
-  const GoldenFile file = read_golden_file(path);
+  const GoldenFile file = read_file(path, options);
   for (const Golden& golden : file.goldens) {
     const std::vector<Row> more = check_golden(golden, options);
     rows.insert(rows.end(), more.begin(), more.end());
@@ -157,10 +180,8 @@ std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options)
     return {unchecked(golden, Verdict::kStale,
                       "made from another declaration; run scripts/export_golden.py")};
   }
-  std::vector<std::string> sources = golden.golden_case.weights;
-  if (sources.empty()) sources.emplace_back();
   std::vector<Row> rows;
-  for (const std::string& weights : sources) {
+  for (const auto& weights : sources_of(golden, options)) {
     for (const Backend backend : backends_of(options)) {
       rows.push_back(check_run(golden, backend, weights, options.exact));
     }
@@ -192,6 +213,8 @@ std::vector<Row> check_path(const std::string& path, const CheckOptions& options
   if (!fs::is_directory(path)) {
     rows = check_file(path, options);
   } else {
+    TORCH_CHECK(!options.weights, "[check] path: expected one golden file with --weights, got ",
+                path);
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(path)) {
       if (entry.path().extension() == ".safetensors") files.push_back(entry.path());

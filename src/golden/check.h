@@ -2,9 +2,11 @@
 
 #include <attn/backend.h>
 
+#include <optional>
 #include <string_view>
 
 #include "golden/compare.h"
+#include "golden/given_weights.h"
 
 namespace attn::golden {
 
@@ -49,9 +51,12 @@ struct CheckOptions {
   std::vector<Backend> backends;
   /// The cases of cases.json; a golden of another declaration is stale. Empty: none is.
   std::vector<Case> declared;
+  /// Weights of one golden file's module, instead of those that the file names or declares.
+  std::optional<GivenWeights> weights;
 };
 
-/// Checks one golden case on every asked-for backend, with every weight file that it names.
+/// Checks one golden case on every asked-for backend, with the given weights or with every weight
+/// file that it names.
 std::vector<Row> check_golden(const Golden& golden, const CheckOptions& options = {});
 
 /// Checks that a module built under a seed holds Python's parameters and leaves the generator where
@@ -60,7 +65,7 @@ Row check_init(const Init& init);
 
 /// Checks a file, or every *.safetensors file of a folder in the order of names, weight files aside.
 /// What cannot be read in a folder is a row of its own. Throws `c10::Error` where a single file cannot
-/// be read, and where the path holds no golden file.
+/// be read, where the path holds no golden file, and where weights are given for a folder.
 std::vector<Row> check_path(const std::string& path, const CheckOptions& options = {});
 
 }  // namespace attn::golden

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
@@ -44,15 +45,17 @@ at::Tensor make_input(const Golden& golden, const std::string& name, at::IntArra
 
 }  // namespace
 
-Experiment::Experiment(const Golden& golden, const std::string& weights_path)
-    : case_(golden.golden_case), subject_(make_subject(case_)), mask_(make_mask(case_)) {
+Experiment::Experiment(const Golden& golden, const std::optional<WeightSource>& weights)
+    : case_(golden.golden_case),
+      subject_(make_subject(case_)),
+      mask_(find_or(golden.tensors, "input.mask", make_mask(case_))) {
   if (subject_.module != nullptr) {
     subject_.module->to(case_.dtype);
     subject_.module->train(case_.train);
-    if (weights_path.empty()) {
-      fill_parameters(*subject_.module, golden);
+    if (weights) {
+      load_weights(*subject_.module, weights->path, weights->options);
     } else {
-      load_weights(*subject_.module, weights_path, LoadOptions().prefix(case_.prefix));
+      fill_parameters(*subject_.module, golden);
     }
   }
   for (const auto& [name, shape] : case_.inputs) {
@@ -62,6 +65,22 @@ Experiment::Experiment(const Golden& golden, const std::string& weights_path)
   for (const auto& [name, same] : case_.alias) {
     arguments_.emplace_back(name, find_or(leaves_, same, at::Tensor()));
   }
+}
+
+void Experiment::disturb(double unit, uint64_t draw) {
+  const at::NoGradGuard no_grad;
+  const auto move = [&](const std::string& name, at::Tensor tensor) {
+    const uint64_t salt = formula_salt("rounding." + name, draw);
+    at::Tensor factor = at::empty(tensor.sizes(), at::kDouble);
+    auto* values = factor.mutable_data_ptr<double>();
+    for (int64_t i = 0; i < factor.numel(); ++i)
+      values[i] = 1.0 + ((formula_bits(salt, static_cast<uint64_t>(i)) & 1) != 0 ? unit : -unit);
+    tensor.mul_(factor);
+  };
+  for (const auto& [name, leaf] : leaves_) move(name, leaf);
+  if (subject_.module == nullptr) return;
+  for (const auto& parameter : subject_.module->named_parameters())
+    move(parameter.key(), parameter.value());
 }
 
 Outputs Experiment::forward() {

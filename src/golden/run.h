@@ -1,18 +1,30 @@
 #pragma once
 
 #include <attn/backend.h>
+#include <attn/weights.h>
+
+#include <optional>
 
 #include "golden/file.h"
 #include "golden/subject.h"
 
 namespace attn::golden {
 
+/// A weight file, and how it is read.
+struct WeightSource {
+  std::string path;
+  LoadOptions options;
+};
+
 /// A golden's subject with its parameters, inputs and mask, ready to run.
 class Experiment {
  public:
-  /// Parameters come from `weights_path` (a file beside the golden one, read under the case's
-  /// prefix), else from the golden file, else from the formula.
-  Experiment(const Golden& golden, const std::string& weights_path = "");
+  /// Parameters come from `weights`, else from the golden file, else from the formula.
+  explicit Experiment(const Golden& golden, const std::optional<WeightSource>& weights = {});
+
+  /// Multiplies every element of inputs and parameters, of a case in float64, by 1 ± `unit`, with
+  /// signs by the formula: what one rounding of each may do.
+  void disturb(double unit, uint64_t draw);
 
   /// Forward and, with `gradients`, backward: results under the names of the golden file.
   NamedTensors run(bool gradients);

@@ -8,7 +8,11 @@
 namespace attn::golden {
 namespace {
 
-using Maker = Subject (*)(const Case&);
+struct Known {
+  Subject (*make)(const Case&);
+  /// Of forward, the mask aside.
+  std::vector<std::string> arguments;
+};
 
 at::Tensor get(const Arguments& arguments, const std::string& name) {
   return find_or(arguments, name, at::Tensor());
@@ -89,26 +93,36 @@ Subject make_multihead_function(const Case& c) {
           }};
 }
 
-const std::map<std::string, Maker> kMakers = {
-    {"XavierMultiheadAttention", make_xavier},
-    {"EinsumMultiheadAttention", make_einsum},
-    {"AttentionScore", make_score},
-    {"PreprojectedMultiheadAttention", make_preprojected},
-    {"ProjectedMultiheadAttention", make_projected},
-    {"CausalMultiheadAttention", make_causal},
-    {"single_head_attention", make_function<single_head_attention>},
-    {"single_head_masked_attention", make_function<single_head_masked_attention>},
-    {"multihead_masked_attention", make_multihead_function},
+const std::map<std::string, Known> kKnown = {
+    {"XavierMultiheadAttention", {make_xavier, {"queries", "keys", "values"}}},
+    {"EinsumMultiheadAttention", {make_einsum, {"values", "keys", "query"}}},
+    {"AttentionScore", {make_score, {"query", "key"}}},
+    {"PreprojectedMultiheadAttention", {make_preprojected, {"query", "key", "value"}}},
+    {"ProjectedMultiheadAttention", {make_projected, {"q", "h"}}},
+    {"CausalMultiheadAttention", {make_causal, {"x"}}},
+    {"single_head_attention", {make_function<single_head_attention>, {"Q", "K", "V"}}},
+    {"single_head_masked_attention",
+     {make_function<single_head_masked_attention>, {"Q", "K", "V"}}},
+    {"multihead_masked_attention", {make_multihead_function, {"Q", "K", "V"}}},
 };
+
+const Known& find(const std::string& module, const std::string& where) {
+  const auto known = kKnown.find(module);
+  TORCH_CHECK(known != kKnown.end(), "[golden] ", where,
+              ": expected the name of a module of attn, got \"", module, "\"");
+  return known->second;
+}
 
 }  // namespace
 
+const std::vector<std::string>& argument_names(const std::string& module) {
+  return find(module, "module").arguments;
+}
+
 Subject make_subject(const Case& golden_case) {
-  const auto maker = kMakers.find(golden_case.module);
-  TORCH_CHECK(maker != kMakers.end(), "[golden] case \"", golden_case.name,
-              "\": expected the name of a module of attn, got \"", golden_case.module, "\"");
+  const Known& known = find(golden_case.module, "case \"" + golden_case.name + '"');
   try {
-    return maker->second(golden_case);
+    return known.make(golden_case);
   } catch (const nlohmann::json::exception& error) {
     TORCH_CHECK(false, "[golden] case \"", golden_case.name, "\", options: ", error.what());
   }

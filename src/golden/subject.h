@@ -25,6 +25,10 @@ struct Subject {
   std::function<Outputs(const Arguments& arguments, const at::Tensor& mask)> forward;
 };
 
+/// The arguments of a module's or function's forward in order, the mask aside; throws `c10::Error`
+/// for an unknown one.
+const std::vector<std::string>& argument_names(const std::string& module);
+
 /// The subject that a case names, freshly built from its options; throws `c10::Error` for an
 /// unknown one.
 Subject make_subject(const Case& golden_case);

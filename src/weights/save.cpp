@@ -1,7 +1,6 @@
 #include <attn/weights.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "weights/formats/utf8.h"
 #include "weights/mapped_file.h"
 #include "weights/packed.h"
+#include "weights/save_format.h"
 #include "weights/save_torchscript.h"
 
 namespace attn {
@@ -22,26 +22,12 @@ namespace {
 /// Bytes between two reports of progress.
 constexpr std::size_t kStep = 16 << 20;
 
-constexpr std::array kSuffixes = {
-    std::pair{std::string_view(".safetensors"), WeightFormat::kSafetensors},
-    std::pair{std::string_view(".pt"), WeightFormat::kStateDict},
-    std::pair{std::string_view(".pth"), WeightFormat::kStateDict},
-    std::pair{std::string_view(".bin"), WeightFormat::kStateDict},
-    std::pair{std::string_view(".ckpt"), WeightFormat::kStateDict},
-    std::pair{std::string_view(".ts"), WeightFormat::kTorchScript},
-    std::pair{std::string_view(".npz"), WeightFormat::kNpz},
-    std::pair{std::string_view(".npy"), WeightFormat::kNpy},
-};
-
 WeightFormat format_of(const std::string& path, const SaveOptions& options) {
   if (options.format() != WeightFormat::kBySuffix) return options.format();
-  const auto* found = std::ranges::find_if(
-      kSuffixes, [&](const auto& suffix) { return path.ends_with(suffix.first); });
-  TORCH_CHECK(found != kSuffixes.end(),
-              "[save_weights] path: expected the suffix .safetensors, .pt, .pth, .bin, .ckpt, .ts, "
-              ".npz or .npy, or SaveOptions().format, got ",
-              path);
-  return found->second;
+  const auto format = format_by_suffix(path);
+  TORCH_CHECK(format, "[save_weights] path: expected the suffix ", kWrittenSuffixes,
+              ", or SaveOptions().format, got ", path);
+  return *format;
 }
 
 void check_names(const NamedTensors& tensors, WeightFormat format) {

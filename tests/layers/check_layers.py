@@ -28,7 +28,7 @@ ALLOWED = {
     "src/weights/formats": ["weights/formats/", "nlohmann/"],
     "src/golden": ["golden/", "weights/", "attn/", "nlohmann/", *TORCH],
     "src/bench": ["bench/", "attn/", *TORCH],
-    "src/cli": ["cli/", "bench/", "golden/", "weights/formats/", "weights/recognise.h", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
+    "src/cli": ["cli/", "bench/", "golden/", "weights/formats/", "weights/recognise.h", "weights/save_format.h", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
     "bench": ["bench/", "benchmark/", "attn/", *TORCH],
 }
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')

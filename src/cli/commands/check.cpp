@@ -22,6 +22,8 @@ struct CheckArguments {
   bool exact = false;
   bool quiet = false;
   bool json = false;
+  /// Used where its path is not empty.
+  golden::GivenWeights weights;
 };
 
 std::string verdict_text(const Row& row) {
@@ -93,6 +95,7 @@ void print_json(const std::vector<Row>& rows) {
 }
 
 int check(const CheckArguments& arguments) {
+  if (arguments.path.empty()) throw CLI::RequiredError("path");
   golden::CheckOptions options;
   options.exact = arguments.exact;
   if (!arguments.cases.empty()) options.declared = golden::read_cases(arguments.cases);
@@ -105,6 +108,7 @@ int check(const CheckArguments& arguments) {
     }
     options.backends.push_back(parse_backend(name));
   }
+  if (!arguments.weights.path.empty()) options.weights = arguments.weights;
   const std::vector<Row> rows = golden::check_path(arguments.path, options);
   if (arguments.json) {
     print_json(rows);
@@ -116,13 +120,39 @@ int check(const CheckArguments& arguments) {
   return good ? kGood : kDisagrees;
 }
 
+void add_weights(CLI::App& command, golden::GivenWeights& weights) {
+  CLI::Option* file = command.add_option(
+      "--weights", weights.path,
+      "A weight file of any format that attn reads, instead of the weights that the golden file "
+      "names or declares");
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return command.add_option(name, value, text)->needs(file);
+  };
+  add("--prefix", weights.prefix, "What the module's names begin with in it");
+  add("--layout", weights.layout, "The layout that it has; see docs/weight-layouts.md");
+  add("--module", weights.module,
+      "The module, e.g. CausalMultiheadAttention. It must be the golden file's; one made by hand, "
+      "of forward's arguments and \"output\", needs it and takes the sizes from the weights");
+  add("--heads", weights.heads,
+      "Its heads. They must be the golden file's; one made by hand needs them where the weights do "
+      "not tell")
+      ->check(CLI::PositiveNumber);
+  add("--tolerance", weights.tolerance,
+      "Largest difference that agrees, instead of the golden file's bounds or, of one made by "
+      "hand, "
+      "of 8 times what rounding does to the module; see tests/golden/README.md")
+      ->check(CLI::NonNegativeNumber);
+}
+
 }  // namespace
 
 void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<CheckArguments>();
   CLI::App* command =
       app.add_subcommand("check", "Run golden files from Python and say how far the results agree");
-  command->add_option("path", arguments->path, "A golden file, or a folder of them")->required();
+  CLI::Option* path =
+      command->add_option("path", arguments->path, "A golden file, or a folder of them");
+  command->add_option("--golden", arguments->path, "The same, by name")->excludes(path);
   command
       ->add_option("--backend", arguments->backends,
                    "Backends to run; all of this build by default")
@@ -131,6 +161,7 @@ void add_check(CLI::App& app, int& exit_code) {
                       "The declaration, cases.json: files made from another one are stale");
   command->add_flag("--exact", arguments->exact,
                     "Demand Python's bits, of the reference backend, instead of the stated bounds");
+  add_weights(*command, arguments->weights);
   command->add_flag("--quiet", arguments->quiet, "Print only what does not agree");
   command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments, &exit_code] { exit_code = check(*arguments); });

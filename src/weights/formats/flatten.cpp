@@ -143,7 +143,7 @@ StoredTensor placed_tensor(const TorchPickle& torch, Index index, const std::str
   try {
     auto [persistent, tensor] = torch.tensor(index);
     tensor.name = name;
-    const PlacedStorage placed = place(persistent);
+    const PlacedStorage placed = place(persistent, tensor.type);
     tensor.storage = placed.index;
     if (const auto view = torch.storage(persistent).view) {
       if (__builtin_add_overflow(tensor.offset, view->first, &tensor.offset)) {

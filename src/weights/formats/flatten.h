@@ -7,8 +7,8 @@
 
 namespace attn::formats {
 
-/// Where a reader keeps the storage of a persistent id.
-using PlaceStorage = std::function<PlacedStorage(PickleValue::Index persistent)>;
+/// Where a reader keeps the storage of a persistent id, for a tensor of these elements.
+using PlaceStorage = std::function<PlacedStorage(PickleValue::Index persistent, ElementType type)>;
 
 /// A tensor of a pickle, under a name and in its place, checked.
 /// @throws FormatError naming the tensor

@@ -154,7 +154,7 @@ StoredFile read_legacy_state_dict(std::string_view bytes, const StateDictOptions
   read_places(legacy, storages, file);
   flatten(
       torch,
-      [&](PickleValue::Index id) {
+      [&](PickleValue::Index id, ElementType) {
         const TorchStorage storage = torch.storage(id);
         const auto& [first, place] = storages.at(storage.key);
         if (!place) refuse("storage " + in_quotes(storage.key), "its bytes in the file", "none");

@@ -9,6 +9,14 @@
 namespace attn::formats {
 namespace {
 
+std::string header_of(const StoredTensor& tensor) {
+  try {
+    return npy_header_text(tensor.type, tensor.sizes);
+  } catch (const FormatError& error) {
+    throw FormatError("tensor " + in_quotes(tensor.name) + ": " + error.what());
+  }
+}
+
 /// The elements of a tensor, which must be contiguous.
 std::string_view elements(const StoredTensor& tensor, std::string_view storage) {
   check_tensor(tensor, storage.size());
@@ -32,7 +40,7 @@ void write_npy(const StoredFile& file, std::span<const std::string_view> storage
                       std::to_string(file.tensors.size()));
   }
   const StoredTensor& tensor = file.tensors[0];
-  const std::string header = npy_header_text(tensor.type, tensor.sizes);
+  const std::string header = header_of(tensor);
   const std::string_view bytes = elements(tensor, storages[tensor.storage]);
   sink(header);
   sink(bytes);
@@ -42,7 +50,7 @@ void write_npz(const StoredFile& file, std::span<const std::string_view> storage
                const Sink& sink) {
   ZipWriter writer(sink);
   for (const StoredTensor& tensor : file.tensors) {
-    const std::string header = npy_header_text(tensor.type, tensor.sizes);
+    const std::string header = header_of(tensor);
     const std::array<std::string_view, 2> pieces = {header,
                                                     elements(tensor, storages[tensor.storage])};
     // The header is a multiple of 64 bytes, and so the elements lie at one: they can be mapped.

@@ -104,7 +104,7 @@ class Pt2Reader {
                                  .type = weight.type,
                                  .elements = record->size / (bits_of(weight.type) / 8),
                                  .view = std::nullopt};
-      const PlacedStorage place = storages_.place(storage);
+      const PlacedStorage place = storages_.place(storage, weight.type);
       StoredTensor tensor{prefix + weight.name,
                           weight.type,
                           place.index,

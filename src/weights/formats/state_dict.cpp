@@ -17,7 +17,11 @@ StoredFile read_state_dict(std::string_view, const ZipArchive& archive,
   StoredFile file;
   ArchiveStorages storages(folder, "data/", file);
   flatten(
-      torch, [&](PickleValue::Index id) { return storages.place(torch.storage(id)); }, file);
+      torch,
+      [&](PickleValue::Index id, ElementType type) {
+        return storages.place(torch.storage(id), type);
+      },
+      file);
   return file;
 }
 

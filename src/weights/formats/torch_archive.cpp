@@ -51,10 +51,9 @@ std::string TorchArchive::read(std::string_view name, std::uint64_t most) const 
   return archive_.read(*record, most);
 }
 
-PlacedStorage ArchiveStorages::place(const TorchStorage& storage) {
+PlacedStorage ArchiveStorages::place(const TorchStorage& storage, ElementType type) {
   const std::string name = records_ + std::string(storage.key);
-  const std::size_t swap =
-      archive_.swapped() && storage.type ? number_bytes(*storage.type) : std::size_t{1};
+  const std::size_t swap = archive_.swapped() ? number_bytes(type) : std::size_t{1};
   const auto [known, fresh] = placed_.try_emplace(name, file_.storages.size());
   if (fresh) {
     const ZipRecord* record = archive_.find(name);

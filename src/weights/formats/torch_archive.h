@@ -43,8 +43,10 @@ class ArchiveStorages {
   ArchiveStorages(const TorchArchive& archive, std::string records, StoredFile& file)
       : archive_(archive), records_(std::move(records)), file_(file) {}
 
+  /// `type`: the elements of the tensor that asks for it, whose bytes are swapped where an untyped
+  /// storage has the other byte order.
   /// @throws FormatError where the record is missing or too small
-  PlacedStorage place(const TorchStorage& storage);
+  PlacedStorage place(const TorchStorage& storage, ElementType type);
 
  private:
   const TorchArchive& archive_;

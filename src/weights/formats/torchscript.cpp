@@ -157,7 +157,9 @@ StoredFile read_torchscript(std::string_view, const ZipArchive& archive) {
 
   StoredFile file;
   ArchiveStorages storages(folder, "data/", file);
-  const PlaceStorage place = [&](Index id) { return storages.place(torch.storage(id)); };
+  const PlaceStorage place = [&](Index id, ElementType type) {
+    return storages.place(torch.storage(id), type);
+  };
   ModuleWalk walk(torch, classes, place, file);
   if (!walk.is_module(pickle.root)) {
     refuse("archive", "a module", std::string(torch.node(pickle.root).what));

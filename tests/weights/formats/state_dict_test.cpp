@@ -229,6 +229,26 @@ TEST(StateDict, HonoursTheByteOrderOfTheFile) {
   EXPECT_NE(refusal([&] { swap_of("middle", "BoolStorage"); }), "");
 }
 
+TEST(StateDict, HonoursTheByteOrderOfUntypedStorages) {
+  const auto swap_of = [](const std::string& dtype) {
+    const std::string storage =
+        storage_id({text("storage"), global("torch.storage", "UntypedStorage"), text("0"),
+                    text("cpu"), integer(16)});
+    const std::string value =
+        call(global("torch._utils", "_rebuild_tensor_v3"),
+             {storage, integer(0), integers({2}), integers({1}), boolean(false),
+              call(global("collections", "OrderedDict"), {}), global("torch", dtype)});
+    return read(archive(value, {{"byteorder", "big"}, {"data/0", std::string(16, 'x')}}))
+        .storages[0]
+        .swap;
+  };
+  ASSERT_EQ(std::endian::native, std::endian::little);
+  EXPECT_EQ(swap_of("uint16"), 2u);
+  EXPECT_EQ(swap_of("uint64"), 8u);
+  EXPECT_EQ(swap_of("complex32"), 2u);
+  EXPECT_EQ(swap_of("float8_e5m2"), 1u);
+}
+
 TEST(StateDict, RefusesClassesByNameWhereverTheyAre) {
   const std::string system = call(global("posix", "system"), {text("true")});
   refused(system, "\"posix.system\"", "not known");

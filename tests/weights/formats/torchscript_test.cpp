@@ -23,6 +23,7 @@ using attn::testing::pickled::float_storage;
 using attn::testing::pickled::global;
 using attn::testing::pickled::integer;
 using attn::testing::pickled::none;
+using attn::testing::pickled::storage_id;
 using attn::testing::pickled::tensor;
 using attn::testing::pickled::text;
 using attn::testing::pickled::whole;
@@ -69,6 +70,17 @@ std::vector<std::string> names(const StoredFile& file) {
 
 void refused(const std::string& file, std::string_view place, std::string_view rule) {
   expect_refused([&] { read(file); }, place, rule);
+}
+
+TEST(TorchScript, ReadsStoragesThatPythonHasNoClassOf) {
+  for (const auto& [name, type] : {std::pair{"UInt16Storage", ElementType::kUInt16},
+                                   std::pair{"Float8_e8m0fnuStorage", ElementType::kFloat8E8M0},
+                                   std::pair{"ComplexHalfStorage", ElementType::kComplex32}}) {
+    const std::string storage =
+        storage_id({text("storage"), global("torch", name), text("0"), text("cpu"), integer(1)});
+    const StoredFile file = read(module_file(linear({{"weight", tensor(storage, 0, {1}, {1})}})));
+    EXPECT_EQ(file.tensors[0].type, type) << name;
+  }
 }
 
 TEST(TorchScript, ListsModuleByModuleParametersBeforeBuffers) {
