@@ -2,15 +2,14 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+
+#include "weights/formats/printable.h"
 
 namespace attn::cli {
 
+using formats::printable;
+
 /// "512 B", "2.9 MB": of 1000 each.
 std::string bytes_text(std::uint64_t bytes);
-
-/// A text of a file as a terminal may show it: control and direction characters and what is no UTF-8
-/// as "\x1b" or "\u202e", the rest as it is.
-std::string printable(std::string_view text);
 
 }  // namespace attn::cli

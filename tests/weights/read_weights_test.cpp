@@ -217,8 +217,10 @@ TEST(ReadWeights, SaysWhatAFileLooksLike) {
   expect_refused("/dev/null", "a device");
   const TempFile empty("");
   expect_refused(empty.path(), "an empty file");
+  const TempFile tar(std::string(257, 'a') + "ustar");
+  expect_refused(tar.path(), "PyTorch 0.1.9");
   const TempFile text("hello\tworld");
-  expect_refused(text.path(), "\"hello?world\"");
+  expect_refused(text.path(), "\"hello\\x09world\"");
 }
 
 TEST(ReadWeights, RefusesATruncatedArchive) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "weights/formats/printable.h"
+
 namespace attn::formats {
 
 std::string in_quotes(std::string_view name) {
@@ -12,12 +14,7 @@ std::string in_quotes(std::string_view name) {
     // Not in the middle of a character: bytes 10xxxxxx continue the one before.
     while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xC0) == 0x80) --length;
   }
-  std::string text = "\"";
-  for (const char c : name.substr(0, length)) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += byte < 0x20 || byte == 0x7F ? '?' : c;
-  }
-  return text + (length < name.size() ? "…\"" : "\"");
+  return '"' + printable(name.substr(0, length)) + (length < name.size() ? "…\"" : "\"");
 }
 
 }  // namespace attn::formats

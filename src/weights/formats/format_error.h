@@ -14,8 +14,8 @@ class FormatError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A name from a file as error texts show it: in quotes, shortened to about 100 bytes, without
-/// control characters.
+/// A name from a file as error texts show it: in quotes, shortened to about 100 bytes, and
+/// printable.
 std::string in_quotes(std::string_view name);
 
 }  // namespace attn::formats

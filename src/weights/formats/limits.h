@@ -4,7 +4,8 @@
 #include <cstdint>
 
 /// What a weight file may declare, whatever its format. Every limit is checked before memory is taken
-/// for what is declared, so that a file costs no more than a small multiple of its own bytes.
+/// for what is declared, so that a file costs no more than a small multiple of its own bytes. For the same reason what a
+/// file names is looked up in ordered containers: std::hash can be made to collide.
 namespace attn::formats {
 
 /// The most tensors of a file, and the most other leaves.
@@ -17,10 +18,14 @@ inline constexpr std::size_t kMaxNameBytes = 256'000'000;
 inline constexpr std::size_t kMaxDepth = 100;
 /// The longest pickle, in bytes.
 inline constexpr std::uint64_t kMaxPickle = 256'000'000;
-/// The most values that a pickle may make.
-inline constexpr std::size_t kMaxPickleValues = 16'000'000;
+/// The most values that a pickle may make; each takes 48 bytes.
+inline constexpr std::size_t kMaxPickleValues = 4'000'000;
 /// The most records of a zip archive.
 inline constexpr std::size_t kMaxZipRecords = 2'000'000;
+/// What the deflated records of an archive may become together: so many times the archive's bytes, or
+/// this many bytes.
+inline constexpr std::uint64_t kMostInflatedTimes = 100;
+inline constexpr std::uint64_t kMostInflatedBytes = 64'000'000;
 /// The longest JSON or source text inside an archive, in bytes.
 inline constexpr std::uint64_t kMaxText = 100'000'000;
 /// The longest header of a .npy file, in bytes, as NumPy reads unless told otherwise.

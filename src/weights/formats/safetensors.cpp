@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "weights/formats/format_error.h"
+#include "weights/formats/little_endian.h"
 #include "weights/formats/safetensors_json.h"
 
 namespace attn::formats {
@@ -107,9 +108,7 @@ std::uint64_t safetensors_header_length(std::string_view start, std::uint64_t fi
   if (start.size() < kSafetensorsLengthBytes || file_size < kSafetensorsLengthBytes) {
     throw FormatError("header length: expected 8 bytes, got " + std::to_string(start.size()));
   }
-  std::uint64_t length = 0;
-  for (std::size_t i = kSafetensorsLengthBytes; i-- > 0;)
-    length = length << 8 | static_cast<unsigned char>(start[i]);
+  const std::uint64_t length = little_endian(start, 0, kSafetensorsLengthBytes);
   const std::uint64_t most = std::min(kSafetensorsMaxHeader, file_size - kSafetensorsLengthBytes);
   if (length > most) {
     throw FormatError("header length: expected at most " + std::to_string(most) + ", got " +

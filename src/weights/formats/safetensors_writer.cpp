@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "weights/formats/format_error.h"
+#include "weights/formats/little_endian.h"
 #include "weights/formats/safetensors.h"
 
 namespace attn::formats {
@@ -42,13 +43,6 @@ std::string entry_text(const StoredTensor& tensor, std::uint64_t begin, std::uin
          shape + R"(],"data_offsets":[)" + std::to_string(begin) + ',' + std::to_string(end) + "]}";
 }
 
-std::string length_bytes(std::uint64_t length) {
-  std::string bytes;
-  for (std::size_t i = 0; i < kSafetensorsLengthBytes; ++i)
-    bytes += static_cast<char>(length >> (8 * i) & 0xFF);
-  return bytes;
-}
-
 }  // namespace
 
 void write_safetensors(const StoredFile& file, std::span<const std::string_view> storages,
@@ -73,7 +67,9 @@ void write_safetensors(const StoredFile& file, std::span<const std::string_view>
     throw FormatError("header: expected at most " + std::to_string(kSafetensorsMaxHeader) +
                       " bytes, got " + std::to_string(header.size()));
   }
-  sink(length_bytes(header.size()));
+  std::string length;
+  append_little_endian(length, header.size(), kSafetensorsLengthBytes);
+  sink(length);
   sink(header);
   for (const std::size_t i : order) sink(storages[file.tensors[i].storage]);
 }

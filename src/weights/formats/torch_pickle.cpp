@@ -129,6 +129,9 @@ TorchNode TorchPickle::dict_node(const PickleValue& object, std::string_view wha
   const auto arguments = pickle_.items(object.arguments);
   // The last one: a defaultdict has its factory before it.
   const PickleValue* last = arguments.empty() ? nullptr : &pickle_[arguments.back()];
+  if (object.item_count > 0 && !object.pairs) {
+    throw FormatError(std::string(what) + ": expected keys with values, got elements of a list");
+  }
   if (object.item_count > 0 || !last || (last->kind != kDict && !is_list(*last))) {
     return {Kind::kMapping, what, pickle_.items(object)};
   }

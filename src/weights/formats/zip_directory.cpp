@@ -8,6 +8,7 @@
 
 #include "weights/formats/format_error.h"
 #include "weights/formats/inflate.h"
+#include "weights/formats/limits.h"
 #include "weights/formats/little_endian.h"
 #include "weights/formats/zip_end.h"
 
@@ -180,6 +181,19 @@ void check_overlaps(std::vector<Place>& places, const std::vector<ZipRecord>& re
   }
 }
 
+/// A small archive may not fill the memory.
+void check_inflated(const std::vector<ZipRecord>& records, std::uint64_t file_size) {
+  const std::uint64_t most = std::max(kMostInflatedBytes, kMostInflatedTimes * file_size);
+  std::uint64_t inflated = 0;
+  for (const ZipRecord& record : records) {
+    if (!record.deflated) continue;
+    if (__builtin_add_overflow(inflated, record.size, &inflated) || inflated > most) {
+      throw FormatError("zip archive: expected at most " + std::to_string(most) +
+                        " bytes in its deflated records together, got more");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<ZipRecord> read_zip_directory(std::string_view file) {
@@ -216,6 +230,7 @@ std::vector<ZipRecord> read_zip_directory(std::string_view file) {
     throw FormatError("zip archive: expected " + std::to_string(end.records) +
                       " records in its directory, got more");
   check_overlaps(places, records);
+  check_inflated(records, file.size());
   return records;
 }
 

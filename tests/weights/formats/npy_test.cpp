@@ -300,9 +300,11 @@ TEST(Npz, NamesTheRecordThatIsWrong) {
 }
 
 TEST(Npz, HasNamesInUtf8) {
-  for (const std::string name : {"\xFF.npy", "\xC3.txt"})
-    expect_refused([&] { read_archive(zip_bytes({record(name, "bytes")})); }, name,
+  for (const auto& [name, shown] :
+       {std::pair{"\xFF.npy", "\\xff.npy"}, std::pair{"\xC3.txt", "\\xc3.txt"}}) {
+    expect_refused([&] { read_archive(zip_bytes({record(name, "bytes")})); }, shown,
                    "expected a name in UTF-8");
+  }
 }
 
 /// A file with one contiguous float32 tensor.

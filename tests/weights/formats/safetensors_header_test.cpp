@@ -252,14 +252,5 @@ TEST(SafetensorsHeader, LengthFitsTheFileAndTheLimit) {
   EXPECT_THROW(safetensors_header_length("", 0), FormatError);
 }
 
-TEST(SafetensorsHeader, ShowsHostileNamesShortAndPrintable) {
-  EXPECT_EQ(in_quotes("W_O.weight"), "\"W_O.weight\"");
-  EXPECT_EQ(in_quotes("a\x1B[31m\n"), "\"a?[31m?\"");
-  // A hundred bytes end inside the 34th three-byte character.
-  std::string euros;
-  for (int i = 0; i < 50; ++i) euros += "€";
-  EXPECT_EQ(in_quotes(euros), "\"" + euros.substr(0, 99) + "…\"");
-}
-
 }  // namespace
 }  // namespace attn::formats

@@ -358,6 +358,13 @@ TEST(StateDict, RefusesContainersThatHoldThemselves) {
   refused("}q\1" + text("a") + "h\1s", "entry \"a.a.a", "at most 100 levels");
 }
 
+TEST(StateDict, RefusesDictsThatElementsWereAppendedTo) {
+  // As a fuzzer found: one key would have had no value.
+  const std::string appended = ordered_dict() + "(" + text("w") + "e";
+  refused(appended, "OrderedDict", "expected keys with values, got elements of a list");
+  refused(dict({{text("nested"), appended}}), "OrderedDict", "expected keys with values");
+}
+
 TEST(StateDict, BoundsDeepNesting) {
   std::string value = plain_tensor();
   for (std::size_t i = 0; i < kMaxDepth; ++i) value = "]" + value + "a";

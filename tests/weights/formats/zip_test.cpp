@@ -370,6 +370,21 @@ TEST(Zip, WithSizesThatNoCompressionHasIsRefused) {
   expect_archive_refused({part}, "\"r\"", "expected a size that 8 deflated bytes can have");
 }
 
+TEST(Zip, WhoseRecordsWouldInflateBeyondTheLimitTogetherIsRefused) {
+  // Each of two records is fine by itself: 1,000 times its 40,000 bytes.
+  std::vector<ZipPart> parts;
+  for (const char* name : {"a", "b"}) {
+    parts.push_back(zip_part(name, std::string(40'000, 'x'), 0));
+    parts.back().both([](ZipFields& fields) {
+      fields.method = 8;
+      fields.size = 40'000'000;
+    });
+  }
+  EXPECT_NO_THROW(ZipArchive(zip_bytes({parts[0]})));
+  expect_refused([&] { ZipArchive{zip_bytes(parts)}; }, "",
+                 "expected at most 64000000 bytes in its deflated records together");
+}
+
 TEST(Zip, GivesNoMoreBytesThanAskedFor) {
   const std::string file = zip_bytes({abc()});
   const ZipArchive archive(file);
