@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "kernel/bias-inl.h"
@@ -16,6 +15,7 @@
 #include "kernel/dropout-inl.h"
 #include "kernel/elements-inl.h"
 #include "kernel/gradient_sums-inl.h"
+#include "kernel/logit_gradients-inl.h"
 #include "kernel/mask-inl.h"
 #include "kernel/space.h"
 #include "kernel/squash-inl.h"
@@ -64,7 +64,7 @@ class GradientTiles {
     query_gradients_ = space.take<T>(p.head_dim * queries);
     weights_ = space.take<T>(kGradientBlock * queries);
     gradients_ = space.take<T>(kGradientBlock * queries);
-    for (T** row : {&logsumexp_, &rest_, &delta_}) *row = space.take<T>(queries);
+    statistics_ = QueryStatistics<T>(queries, space);
     scratch_ = space.take<T>(
         std::max({kWidth * (p.head_dim + kBlock<T>), kWidth * (p.value_dim + kBlock<T>),
                   2 * whole_vectors<T>(p.value_dim), RowBias::kScratch<T, NV>,
@@ -152,7 +152,8 @@ class GradientTiles {
       Math::stage_right(p_, g_.output_gradient, output_gradients, tile.queries, p_.value_dim,
                         rows_at(output_rows_, p_.value_dim, t));
     }
-    load_statistics(tile, t);
+    tile.skips_blocked = load_statistics<T, kWidth>(p_, g_, b_, h_, tile.query, tile.queries,
+                                                    asks_logits_, statistics_.from(t * kWidth));
   }
 
   static Number* tile_at(Number* tiles, int64_t columns, int t) {
@@ -160,74 +161,6 @@ class GradientTiles {
   }
   static Number* rows_at(Number* rows, int64_t columns, int t) {
     return rows + t * Math::right_rows(kWidth) * Math::right_row(columns);
-  }
-
-  /// The log-sum-exp, and delta = dO · O − its gradient, of a tile's queries. Rows that are not there,
-  /// or all of whose logits are −∞, get the log-sum-exp ∞, which gives them no weight.
-  HWY_NOINLINE void load_statistics(Tile& tile, int t) {
-    constexpr T kInfinity = std::numeric_limits<T>::infinity();
-    T* logsumexp = logsumexp_ + t * kWidth;
-    T* rest = rest_ + t * kWidth;
-    T* delta = delta_ + t * kWidth;
-    std::fill_n(logsumexp, kWidth, kInfinity);
-    std::fill_n(rest, kWidth, T(0));
-    std::fill_n(delta, kWidth, T(0));
-    const int64_t row = (b_ * p_.heads + h_) * p_.queries + tile.query;
-    if (asks_logits_) {
-      if constexpr (sizeof(T) == sizeof(double)) {
-        output_products<double>(tile, delta);
-      } else if (p_.element == Element::kFloat32) {
-        output_products<float>(tile, delta);
-      } else if (p_.element == Element::kBFloat16) {
-        output_products<BFloat16>(tile, delta);
-      } else {
-        output_products<Float16>(tile, delta);
-      }
-    }
-    bool dead_rows_are_nan = false;
-    for (int64_t i = 0; i < tile.queries; ++i) {
-      const T sum = static_cast<const T*>(g_.logsumexp)[row + i];
-      if (sum != -kInfinity) {
-        logsumexp[i] = sum;
-      } else if (p_.nan_when_fully_masked) {
-        logsumexp[i] = std::numeric_limits<T>::quiet_NaN();
-        dead_rows_are_nan = true;
-      }
-      if (g_.logsumexp_rest != nullptr) {
-        rest[i] = static_cast<const T*>(g_.logsumexp_rest)[row + i];
-      }
-      if (g_.logsumexp_gradient != nullptr) {
-        delta[i] -= static_cast<const T*>(g_.logsumexp_gradient)[row + i];
-      }
-    }
-    tile.skips_blocked = !dead_rows_are_nan && blocked_weigh_nothing<T>(p_, logsumexp, kWidth);
-  }
-
-  /// The products of the queries' outputs and their gradients.
-  template <class E>
-  HWY_INLINE void output_products(const Tile& tile, T* HWY_RESTRICT delta) {
-    const Tag<T> d;
-    const E* output = static_cast<const E*>(element_at(g_.output, h_, tile.query));
-    const E* gradient = static_cast<const E*>(element_at(g_.output_gradient, h_, tile.query));
-    const int64_t columns = p_.value_dim;
-    for (int64_t i = 0; i < tile.queries; ++i) {
-      int64_t x = 0;
-      T total = 0;
-      if (g_.output.column == 1 && g_.output_gradient.column == 1) {
-        Vec<T> sum = hn::Zero(d);
-        for (; x + kLanes<T> <= columns; x += kLanes<T>) {
-          sum = hn::MulAdd(load_as(d, output + x), load_as(d, gradient + x), sum);
-        }
-        total = hn::GetLane(hn::SumOfLanes(d, sum));
-      }
-      for (; x < columns; ++x) {
-        total += static_cast<T>(to_float(output[x * g_.output.column])) *
-                 static_cast<T>(to_float(gradient[x * g_.output_gradient.column]));
-      }
-      delta[i] = total;
-      output += g_.output.row;
-      gradient += g_.output_gradient.row;
-    }
   }
 
   Block block_at(int64_t key, int64_t n) {
@@ -365,82 +298,15 @@ class GradientTiles {
   /// times `factor`.
   HWY_INLINE void to_gradients(int t, KeyRange range, T factor, T* HWY_RESTRICT weights,
                                T* HWY_RESTRICT gradients) {
-    const Row row(p_, factor, logsumexp_ + t * kWidth, rest_ + t * kWidth, delta_ + t * kWidth);
+    const LogitGradients<T, NV> step(p_, factor, statistics_.from(t * kWidth));
     for (int64_t j = 0; j < range.n; j += kGroup) {
-      const int64_t n = std::min<int64_t>(kGroup, range.n - j);
       const int64_t g = (range.first + j) / kGroup;
       const bool mixed = range.masked && open_->kinds[g] != Open::kOpen;
-      const bool masked = mixed || bias_.any();  // a bias of −∞ is a mask, too
-      const auto* open = mixed ? open_->words[g] : all_open_;
+      // A bias of −∞ is a mask, too.
+      const auto* open = mixed ? open_->words[g] : bias_.any() ? all_open_ : nullptr;
       const auto* kept = dropout_.any() ? kept_->words[j / kGroup] : nullptr;
-      T* w = weights + j * kWidth;
-      T* g_of = gradients + j * kWidth;
-      if (masked && kept != nullptr) {
-        group_to_gradients<true, true>(row, open, kept, n, w, g_of);
-      } else if (masked) {
-        group_to_gradients<true, false>(row, open, kept, n, w, g_of);
-      } else if (kept != nullptr) {
-        group_to_gradients<false, true>(row, open, kept, n, w, g_of);
-      } else {
-        group_to_gradients<false, false>(row, open, kept, n, w, g_of);
-      }
-    }
-  }
-
-  /// What does not change along the keys.
-  struct Row {
-    HWY_INLINE Row(const Problem& p, T factor_of_all, const T* logsumexp_of, const T* rest_of,
-                   const T* delta_of) {
-      const Tag<T> d;
-      factor = hn::Set(d, factor_of_all);
-      masked_score = hn::Set(d, static_cast<T>(p.masked_score));
-      dropout_scale = hn::Set(d, static_cast<T>(kernel::dropout_scale(p)));
-      for (int v = 0; v < NV; ++v) {
-        logsumexp[v] = hn::Load(d, logsumexp_of + v * kLanes<T>);
-        rest[v] = hn::Load(d, rest_of + v * kLanes<T>);
-        delta[v] = hn::Load(d, delta_of + v * kLanes<T>);
-      }
-    }
-    Vec<T> factor, masked_score, dropout_scale;
-    Vec<T> logsumexp[NV], rest[NV], delta[NV];
-  };
-
-  template <bool kMasked, bool kDropped>
-  HWY_INLINE static void group_to_gradients(const Row& row, const typename Open::Word* open,
-                                            const typename Kept::Word* kept, int64_t n,
-                                            T* HWY_RESTRICT weights, T* HWY_RESTRICT gradients) {
-    const Tag<T> d;
-    const hn::RebindToUnsigned<Tag<T>> du;
-    for (int64_t j = 0; j < n; ++j) {
-      for (int v = 0; v < NV; ++v) {
-        T* HWY_RESTRICT weight_at = weights + (j * NV + v) * kLanes<T>;
-        T* HWY_RESTRICT gradient_at = gradients + (j * NV + v) * kLanes<T>;
-        Vec<T> logit = hn::Load(d, weight_at);
-        Vec<T> gradient = hn::Load(d, gradient_at);
-        hn::Mask<Tag<T>> sees, keeps;
-        if constexpr (kMasked) {
-          const auto bit = hn::Set(du, typename Open::Word{1} << j);
-          sees = hn::RebindMask(d, hn::TestBit(hn::Load(du, open + v * kLanes<T>), bit));
-          const Vec<T> minus_infinity = hn::Set(d, -std::numeric_limits<T>::infinity());
-          const auto open_logit = hn::AndNot(hn::Eq(logit, minus_infinity), sees);
-          logit = hn::IfThenElse(sees, logit, row.masked_score);
-          sees = open_logit;
-        }
-        if constexpr (kDropped) {
-          const auto bit = hn::Set(du, Kept::bit(j));
-          keeps = hn::RebindMask(d, hn::TestBit(hn::Load(du, kept + v * kLanes<T>), bit));
-          gradient = hn::IfThenElseZero(keeps, hn::Mul(gradient, row.dropout_scale));
-        }
-        const Vec<T> weight = exp(d, hn::Sub(hn::Sub(logit, row.logsumexp[v]), row.rest[v]));
-        gradient = hn::Mul(hn::Mul(weight, row.factor), hn::Sub(gradient, row.delta[v]));
-        if constexpr (kMasked) gradient = hn::IfThenElseZero(sees, gradient);
-        hn::Store(gradient, d, gradient_at);
-        if constexpr (kDropped) {
-          hn::Store(hn::IfThenElseZero(keeps, hn::Mul(weight, row.dropout_scale)), d, weight_at);
-        } else {
-          hn::Store(weight, d, weight_at);
-        }
-      }
+      step.to_gradients(open, kept, std::min<int64_t>(kGroup, range.n - j), weights + j * kWidth,
+                        gradients + j * kWidth);
     }
   }
 
@@ -472,11 +338,7 @@ class GradientTiles {
   /// Computes rows that are not finite again, so that NaN or ∞ in keys that a mask hides stay there.
   HWY_NOINLINE void mend(const Tile& tile, T* sums) {
     for (int64_t i = 0; i < tile.queries; ++i) {
-      bool finite = true;
-      for (int64_t x = 0; x < p_.head_dim; ++x) {
-        finite = finite && std::isfinite(sums[x * kWidth + i]);
-      }
-      if (finite) continue;
+      if (lane_is_finite(sums + i, p_.head_dim, kWidth)) continue;
       careful_query_gradient(p_, g_, b_, h_, tile.query + i, first_, last_, careful_);
       for (int64_t x = 0; x < p_.head_dim; ++x) {
         sums[x * kWidth + i] = static_cast<T>(careful_[x]);
@@ -501,9 +363,7 @@ class GradientTiles {
   T* query_gradients_;
   T* weights_;
   T* gradients_;
-  T* logsumexp_;
-  T* rest_;
-  T* delta_;
+  QueryStatistics<T> statistics_;
   T* scratch_;
   Open* open_;
   typename Open::Word* all_open_;

@@ -25,13 +25,10 @@
 // in their order. The cut depends on shapes alone, and so do the bits of the result.
 
 #include "kernel/attention.h"
+#include "kernel/targets.h"
 
-// As in attention.cpp.
-#define HWY_BROKEN_EMU128 0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/gradients.cpp"
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

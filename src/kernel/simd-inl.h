@@ -10,6 +10,7 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -91,6 +92,15 @@ HWY_INLINE bool all_finite(const T* HWY_RESTRICT numbers, int64_t n) {
   for (; i < n; i += kLanes<T>) sum[0] = hn::MulAdd(zero, hn::Load(d, numbers + i), sum[0]);
   const Vec<T> all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
   return hn::AllTrue(d, hn::Eq(all, all));
+}
+
+/// Whether none of n numbers that lie `width` apart, one lane of a tile, is NaN or ∞.
+template <class T>
+HWY_INLINE bool lane_is_finite(const T* lane, int64_t n, int64_t width) {
+  for (int64_t x = 0; x < n; ++x) {
+    if (!std::isfinite(lane[x * width])) return false;
+  }
+  return true;
 }
 
 /// Numbers in a block of 128 bits, within which transposition is cheap.

@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernel/bias-inl.h"
 #include "kernel/careful.h"
@@ -247,11 +246,7 @@ class QueryTiles {
 
   HWY_NOINLINE void mend(const Tile& tile, char* output) {
     for (int64_t i = 0; i < tile.queries; ++i, output += p_.output_row * size_of(p_.element)) {
-      bool finite = true;
-      for (int64_t x = 0; x < p_.value_dim; ++x) {
-        finite = finite && std::isfinite(tile.output[x * kWidth + i]);
-      }
-      if (finite) continue;
+      if (lane_is_finite(tile.output + i, p_.value_dim, kWidth)) continue;
       careful_row(p_, b_, h_, tile.query + i, careful_);
       std::copy_n(careful_, p_.value_dim, scratch_);
       store_rows(p_.element, scratch_, p_.value_dim, 1, p_.value_dim, output, 0);

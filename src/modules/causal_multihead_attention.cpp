@@ -98,9 +98,9 @@ std::shared_ptr<torch::nn::Module> CausalMultiheadAttentionImpl::clone(
 torch::Tensor CausalMultiheadAttentionImpl::forward(const torch::Tensor& x) {
   const int64_t hidden = options.hidden_size();
   check_sequence(kName, "x", x, hidden, "[B, L, hidden_size]", W_QKV->weight);
-  const torch::Tensor QKV = project(W_QKV, x);  // [B, L, 3·hidden_size]
-  const auto third = [&](int64_t i) { return QKV.narrow(-1, i * hidden, hidden); };
-  return project(W_O, attend(third(0), third(1), third(2), options.num_heads(),
+  // Split at once, so that the backward pass joins their gradients and fills no zeros.
+  const auto thirds = project(W_QKV, x).split_with_sizes({hidden, hidden, hidden}, -1);
+  return project(W_O, attend(thirds[0], thirds[1], thirds[2], options.num_heads(),
                              Mask::causal()));  // [B, L, hidden_size]
 }
 

@@ -3,9 +3,9 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 
+#include <map>
 #include <sstream>
 #include <string_view>
-#include <unordered_map>
 
 #include "weights/formats/format_error.h"
 #include "weights/opened_file.h"
@@ -65,7 +65,7 @@ struct Plan {
 Plan match(const NamedTensors& source, const NamedTensors& targets) {
   Plan plan;
   LoadReport& report = plan.report;
-  std::unordered_map<std::string_view, at::Tensor> offered(source.begin(), source.end());
+  std::map<std::string_view, at::Tensor> offered(source.begin(), source.end());
   for (const auto& [name, to] : targets) {
     const auto found = offered.extract(name);
     if (!found) {
@@ -121,6 +121,17 @@ std::vector<std::string> names_of(const std::vector<SkippedEntry>& skipped) {
   return names;
 }
 
+/// The tensors under the module's names and shapes.
+NamedTensors in_own_layout(WeightFile& file, const std::string& path, const LoadOptions& options) {
+  try {
+    return convert_layout(file.tensors, options.layout(), options.n_heads());
+  } catch (const c10::Error& error) {
+    LoadReport report;
+    report.skipped = names_of(file.skipped);
+    throw WeightsError("[load_weights] layout: " + reason(error) + ": " + path, std::move(report));
+  }
+}
+
 [[noreturn]] void refuse(Plan& plan, std::string text, const std::string& hints) {
   if (plan.copies.empty() && plan.report.mismatched.empty()) text += hints;
   throw WeightsError(std::move(text), std::move(plan.report));
@@ -137,8 +148,7 @@ LoadReport load_weights(torch::nn::Module& module, const std::string& path,
   const std::string prefix =
       with_wrappers(offered, own_layout ? wanted : NamedShapes(), options.prefix());
   WeightFile file = make_weight_file(std::move(opened), prefix);
-  if (!own_layout && !file.tensors.empty())
-    file.tensors = convert_layout(file.tensors, options.layout(), options.n_heads());
+  if (!own_layout && !file.tensors.empty()) file.tensors = in_own_layout(file, path, options);
   Plan plan = match(file.tensors, targets);
   LoadReport& report = plan.report;
   report.skipped = names_of(file.skipped);

@@ -19,17 +19,6 @@ using formats::StoredTensor;
 /// A multiple of every element size, so that a storage may be cut there.
 constexpr std::int64_t kCut = 16;
 
-ElementType checked_type(const std::string& name, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta() &&
-                  tensor.has_storage(),
-              "[save_weights] tensors: expected dense tensors with data, got ",
-              formats::in_quotes(name), ", which is not");
-  const auto type = element_type(tensor.scalar_type());
-  TORCH_CHECK(type, "[save_weights] tensors: expected a dtype that files have, got ",
-              formats::in_quotes(name), " of ", tensor.scalar_type());
-  return *type;
-}
-
 /// Without a lazy conjugation or negation, which no file has.
 at::Tensor resolved(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg();
@@ -38,7 +27,7 @@ at::Tensor resolved(const at::Tensor& tensor) {
 StoredTensor place_of(const std::string& name, const at::Tensor& tensor, std::int64_t offset) {
   StoredTensor stored;
   stored.name = name;
-  stored.type = checked_type(name, tensor);
+  stored.type = *element_type(tensor.scalar_type());
   stored.offset = static_cast<std::uint64_t>(offset);
   stored.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   stored.strides.assign(tensor.strides().begin(), tensor.strides().end());
@@ -86,10 +75,21 @@ at::Tensor bytes_of(const c10::Storage& storage, Range range) {
 
 }  // namespace
 
+void check_savable(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta() &&
+                    tensor.has_storage(),
+                "[save_weights] tensors: expected dense tensors with data, got ",
+                formats::in_quotes(name), ", which is not");
+    TORCH_CHECK(element_type(tensor.scalar_type()),
+                "[save_weights] tensors: expected dtypes that files have, got ",
+                formats::in_quotes(name), " of ", tensor.scalar_type());
+  }
+}
+
 PackedTensors pack_contiguous(const NamedTensors& tensors) {
   PackedTensors packed;
   for (const auto& [name, tensor] : tensors) {
-    checked_type(name, tensor);
     at::Tensor dense = resolved(tensor).cpu().contiguous();
     StoredTensor stored = place_of(name, dense, 0);
     stored.storage = add_storage(packed, std::move(dense));
@@ -102,7 +102,6 @@ PackedTensors pack_sharing(const NamedTensors& tensors) {
   std::vector<at::Tensor> plain;
   std::unordered_map<const c10::StorageImpl*, Range> used;
   for (const auto& [name, tensor] : tensors) {
-    checked_type(name, tensor);
     plain.push_back(resolved(tensor));
     if (tensor.numel() == 0) continue;
     const Range range = range_of(plain.back());

@@ -9,6 +9,10 @@
 
 namespace attn {
 
+/// Whether each tensor is dense, has data and a dtype that files have.
+/// @throws c10::Error naming the tensor
+void check_savable(const NamedTensors& tensors);
+
 /// Tensors as writers take them: names, places and bytes.
 struct PackedTensors {
   formats::StoredFile file;
@@ -17,13 +21,11 @@ struct PackedTensors {
   std::vector<at::Tensor> memory;
 };
 
-/// Each tensor contiguous, in a storage of its own.
-/// @throws c10::Error naming the tensor, for one that is not dense or has a dtype no file has
+/// Each tensor contiguous, in a storage of its own. They passed `check_savable`.
 PackedTensors pack_contiguous(const NamedTensors& tensors);
 
 /// Tensors with their strides; those that share memory look at one storage, which is cut to what
-/// they use of it.
-/// @throws c10::Error as `pack_contiguous`
+/// they use of it. They passed `check_savable`.
 PackedTensors pack_sharing(const NamedTensors& tensors);
 
 }  // namespace attn

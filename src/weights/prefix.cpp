@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 
 namespace attn {
 namespace {
@@ -74,7 +74,7 @@ std::string wrapped(const NamedShapes& source, std::string prefix, const Predica
 
 std::string with_wrappers(const NamedShapes& source, const NamedShapes& targets,
                           const std::string& prefix) {
-  std::unordered_set<std::string_view> names;
+  std::set<std::string_view> names;
   for (const auto& [name, sizes] : source) names.insert(name);
   const auto has_prefix = [&](const std::string& before) {
     return std::ranges::any_of(

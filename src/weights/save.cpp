@@ -1,8 +1,8 @@
 #include <attn/weights.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "weights/atomic_file.h"
@@ -31,7 +31,7 @@ WeightFormat format_of(const std::string& path, const SaveOptions& options) {
 }
 
 void check_names(const NamedTensors& tensors, WeightFormat format) {
-  std::unordered_set<std::string_view> names;
+  std::set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK(names.insert(name).second, "[save_weights] tensors: expected each name once, got ",
                 formats::in_quotes(name), " twice");
@@ -47,8 +47,7 @@ void check_names(const NamedTensors& tensors, WeightFormat format) {
 
 std::uint64_t bytes_of(const NamedTensors& tensors) {
   std::uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors)
-    bytes += tensor.defined() && tensor.layout() == at::kStrided ? tensor.nbytes() : 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
   return bytes;
 }
 
@@ -67,8 +66,8 @@ formats::Sink sink_to(AtomicFile& file, const SaveOptions::Progress& progress,
   };
 }
 
-void write(const NamedTensors& tensors, const std::unordered_set<std::string>& buffers,
-           WeightFormat format, const SaveOptions& options, const formats::Sink& sink) {
+void write(const NamedTensors& tensors, const std::set<std::string>& buffers, WeightFormat format,
+           const SaveOptions& options, const formats::Sink& sink) {
   if (format == WeightFormat::kTorchScript) return write_torchscript(tensors, buffers, sink);
   PackedTensors packed =
       format == WeightFormat::kStateDict ? pack_sharing(tensors) : pack_contiguous(tensors);
@@ -84,10 +83,11 @@ void write(const NamedTensors& tensors, const std::unordered_set<std::string>& b
   }
 }
 
-void save(const NamedTensors& tensors, const std::unordered_set<std::string>& buffers,
+void save(const NamedTensors& tensors, const std::set<std::string>& buffers,
           const std::string& path, const SaveOptions& options) {
   const WeightFormat format = format_of(path, options);
   check_names(tensors, format);
+  check_savable(tensors);
   AtomicFile file(path);
   const formats::Sink sink = sink_to(file, options.progress(), bytes_of(tensors));
   try {
@@ -100,7 +100,7 @@ void save(const NamedTensors& tensors, const std::unordered_set<std::string>& bu
 
 /// Module by module, its parameters before its buffers: the order of Python's state_dict().
 void add_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& tensors,
-               std::unordered_set<std::string>& buffers) {
+               std::set<std::string>& buffers) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
     if (item.value().defined()) tensors.emplace_back(prefix + item.key(), item.value());
   for (const auto& item : module.named_buffers(/*recurse=*/false)) {
@@ -122,7 +122,7 @@ void save_weights(const NamedTensors& tensors, const std::string& path,
 void save_weights(const torch::nn::Module& module, const std::string& path,
                   const SaveOptions& options) {
   NamedTensors tensors;
-  std::unordered_set<std::string> buffers;
+  std::set<std::string> buffers;
   add_state(module, "", tensors, buffers);
   save(tensors, buffers, path, options);
 }

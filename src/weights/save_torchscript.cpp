@@ -93,7 +93,7 @@ class Tree {
 
 }  // namespace
 
-void write_torchscript(const NamedTensors& tensors, const std::unordered_set<std::string>& buffers,
+void write_torchscript(const NamedTensors& tensors, const std::set<std::string>& buffers,
                        const formats::Sink& sink) {
   Tree tree;
   for (const auto& [name, tensor] : tensors) {

@@ -1,8 +1,8 @@
 #include "weights/shards.h"
 
 #include <filesystem>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 
 #include "weights/formats/format_error.h"
 #include "weights/formats/shard_index.h"
@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-using Names = std::unordered_set<std::string_view>;
+using Names = std::set<std::string_view>;
 
 formats::ShardIndex read_index(const std::string& path, const MappedFile& index) {
   try {

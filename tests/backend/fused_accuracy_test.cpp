@@ -2,10 +2,10 @@
 // LibTorch's scaled_dot_product_attention makes of the same input.
 
 #include <ATen/ops/randn.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include "support/accuracy_case.h"
 #include "support/fused.h"
 #include "support/plain_attention.h"
 #include "support/tensors.h"
@@ -13,17 +13,11 @@
 namespace attn {
 namespace {
 
+using testing::AccuracyCase;
 using testing::fused;
 using testing::lower_triangle;
 using testing::on_every_target;
 using testing::PlainAttention;
-
-/// N(0, 1) inputs with a mask that SDPA can express as well.
-struct AccuracyCase {
-  std::string name;
-  int64_t B = 1, H = 1, Hk = 1, L = 1, S = 1, D = 1, Dv = 1;
-  enum Masking { kNone, kCausal, kBool, kPadding, kBias } masking = kNone;
-};
 
 std::vector<AccuracyCase> cases() {
   using Case = AccuracyCase;
@@ -56,44 +50,35 @@ class Accuracy {
         value_(at::randn({c.B, c.Hk, c.S, c.Dv}).to(dtype)),
         is_causal_(c.masking == AccuracyCase::kCausal) {
     const auto whole = [&](const at::Tensor& x) { return x.expand({c.B, c.H, c.L, c.S}); };
+    mask_tensor_ = c.random_mask(dtype);
     plain_.scale = 1.0 / std::sqrt(static_cast<double>(c.D));
     if (is_causal_) {
       mask_ = Mask::causal();
       plain_.open = whole(lower_triangle(c.L, c.S));
     } else if (c.masking == AccuracyCase::kBias) {
-      tensor_ = at::randn({c.L, c.S}).to(dtype);
-      mask_ = Mask::bias(tensor_);
-      plain_.bias = whole(tensor_);
-    } else if (c.masking != AccuracyCase::kNone) {
-      const bool padding = c.masking == AccuracyCase::kPadding;
-      tensor_ =
-          at::randn(padding ? at::IntArrayRef{c.B, 1, 1, c.S} : at::IntArrayRef{c.L, c.S}).gt(0);
-      mask_ = Mask::attend(tensor_);
-      plain_.open = whole(tensor_);
+      mask_ = Mask::bias(mask_tensor_);
+      plain_.bias = whole(mask_tensor_);
+    } else if (mask_tensor_.defined()) {
+      mask_ = Mask::attend(mask_tensor_);
+      plain_.open = whole(mask_tensor_);
     }
     plain_(query_, key_, value_);
   }
 
   at::Tensor by_fused() const { return attention(query_, key_, value_, fused(mask_)).output; }
   at::Tensor by_sdpa() const {
-    const auto given = tensor_.defined() ? std::optional(tensor_) : std::nullopt;
-    return at::scaled_dot_product_attention(query_, key_, value_, given, 0.0, is_causal_,
-                                            std::nullopt, query_.size(1) != key_.size(1));
+    return testing::by_sdpa(query_, key_, value_, mask_tensor_, is_causal_);
   }
   /// ‖output − plain‖ / ‖plain‖ (Frobenius).
   double relative_error(const at::Tensor& output) const {
-    return difference(output).norm().item<double>() / plain_.output.norm().item<double>();
+    return testing::relative_error(output, plain_.output);
   }
   double largest_error(const at::Tensor& output) const {
-    return difference(output).abs().max().item<double>();
+    return (output.to(at::kDouble) - plain_.output).abs().max().item<double>();
   }
 
  private:
-  at::Tensor difference(const at::Tensor& output) const {
-    return output.to(at::kDouble) - plain_.output;
-  }
-
-  at::Tensor query_, key_, value_, tensor_;
+  at::Tensor query_, key_, value_, mask_tensor_;
   bool is_causal_;
   Mask mask_ = Mask::none();
   PlainAttention plain_;
@@ -130,11 +115,7 @@ TEST_P(FusedAccuracy, OfBFloat16IsItsRounding) { expect_within(at::kBFloat16, 4e
 // Of 11 digits, the output alone is rounded, by at most 2^-11 = 4.9e-4.
 TEST_P(FusedAccuracy, OfFloat16IsItsRounding) { expect_within(at::kHalf, 5e-4, 5 * 0x1p-10); }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, FusedAccuracy, ::testing::ValuesIn(cases()), [](const auto& c) {
-  std::string name;
-  for (const char letter : c.param.name) name += std::isalnum(letter) != 0 ? letter : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, FusedAccuracy, ::testing::ValuesIn(cases()), testing::name_of);
 
 }  // namespace
 }  // namespace attn

@@ -2,31 +2,24 @@
 // LibTorch's scaled_dot_product_attention makes of the same input.
 
 #include <ATen/ops/randn.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include "support/accuracy_case.h"
 #include "support/fused.h"
 #include "support/gradient_call.h"
 
 namespace attn {
 namespace {
 
+using testing::AccuracyCase;
 using testing::GradientCall;
-using testing::lower_triangle;
 using testing::on_every_target;
 using testing::PerOperand;
 using testing::relative_error;
 
-/// N(0, 1) inputs with a mask that SDPA can express as well.
-struct GradientCase {
-  std::string name;
-  int64_t B = 1, H = 1, Hk = 1, L = 1, S = 1, D = 1, Dv = 1;
-  enum Masking { kNone, kCausal, kBool, kPadding, kBias } masking = kNone;
-};
-
-std::vector<GradientCase> cases() {
-  using Case = GradientCase;
+std::vector<AccuracyCase> cases() {
+  using Case = AccuracyCase;
   return {
       {"T128", 2, 2, 2, 128, 128, 64, 64},
       {"T512", 1, 2, 2, 512, 512, 64, 64},
@@ -44,40 +37,30 @@ std::vector<GradientCase> cases() {
   };
 }
 
-/// The call of a case; `mask` is what SDPA takes.
-GradientCall make_call(const GradientCase& c, at::ScalarType dtype, at::Tensor& mask) {
+/// The call of a case.
+GradientCall make_call(const AccuracyCase& c, at::ScalarType dtype) {
   const auto normal = [&](int64_t heads, int64_t rows, int64_t columns) {
     return at::randn({c.B, heads, rows, columns}).to(dtype);
   };
   GradientCall call{{normal(c.H, c.L, c.D), normal(c.Hk, c.S, c.D), normal(c.Hk, c.S, c.Dv), {}}};
   call.output_gradient = normal(c.H, c.L, c.Dv);
-  switch (c.masking) {
-    case GradientCase::kNone:
-      break;
-    case GradientCase::kCausal:
-      call.options.mask(Mask::causal());
-      break;
-    case GradientCase::kBool:
-      mask = at::randn({c.L, c.S}).gt(0);
-      call.options.mask(Mask::attend(mask));
-      break;
-    case GradientCase::kPadding:
-      mask = at::randn({c.B, 1, 1, c.S}).gt(0);
-      call.options.mask(Mask::attend(mask));
-      break;
-    case GradientCase::kBias:
-      call.operands[3] = at::randn({c.L, c.S}).to(dtype);
-      break;
+  const at::Tensor mask = c.random_mask(dtype);
+  if (c.masking == AccuracyCase::kCausal) {
+    call.options.mask(Mask::causal());
+  } else if (c.masking == AccuracyCase::kBias) {
+    call.operands[3] = mask;
+  } else if (mask.defined()) {
+    call.options.mask(Mask::attend(mask));
   }
   return call;
 }
 
-PerOperand by_sdpa(const GradientCall& call, const at::Tensor& mask, bool is_causal) {
+PerOperand by_sdpa(const GradientCall& call) {
   const PerOperand leaves = call.leaves();
-  const at::Tensor& given = leaves[3].defined() ? leaves[3] : mask;
-  const at::Tensor output = at::scaled_dot_product_attention(
-      leaves[0], leaves[1], leaves[2], given.defined() ? std::optional(given) : std::nullopt, 0.0,
-      is_causal, std::nullopt, leaves[0].size(1) != leaves[1].size(1));
+  const Mask& mask = call.options.mask();
+  const at::Tensor output =
+      testing::by_sdpa(leaves[0], leaves[1], leaves[2],
+                       leaves[3].defined() ? leaves[3] : mask.attend_tensor(), mask.is_causal());
   output.backward(call.output_gradient);
   PerOperand gradients;
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -86,15 +69,14 @@ PerOperand by_sdpa(const GradientCall& call, const at::Tensor& mask, bool is_cau
   return gradients;
 }
 
-struct FusedGradientsAccuracy : ::testing::TestWithParam<GradientCase> {
+struct FusedGradientsAccuracy : ::testing::TestWithParam<AccuracyCase> {
   /// Every gradient's relative error stays within `bound`, and within twice SDPA's; in float64 both are
   /// some ulp, where the order of the sums decides.
   static void expect_within(at::ScalarType dtype, double bound) {
     torch::manual_seed(7);
-    at::Tensor mask;
-    const GradientCall call = make_call(GetParam(), dtype, mask);
+    const GradientCall call = make_call(GetParam(), dtype);
     const PerOperand truth = call.truth();
-    const PerOperand sdpa = by_sdpa(call, mask, GetParam().masking == GradientCase::kCausal);
+    const PerOperand sdpa = by_sdpa(call);
     on_every_target([&] {
       const PerOperand found = call.fused();
       for (size_t i = 0; i < found.size(); ++i) {
@@ -124,13 +106,7 @@ TEST_P(FusedGradientsAccuracy, OfBFloat16IsItsRounding) { expect_within(at::kBFl
 TEST_P(FusedGradientsAccuracy, OfFloat16IsItsRounding) { expect_within(at::kHalf, 0x1p-10); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FusedGradientsAccuracy, ::testing::ValuesIn(cases()),
-                         [](const auto& c) {
-                           std::string name;
-                           for (const char letter : c.param.name) {
-                             name += std::isalnum(letter) != 0 ? letter : '_';
-                           }
-                           return name;
-                         });
+                         testing::name_of);
 
 }  // namespace
 }  // namespace attn

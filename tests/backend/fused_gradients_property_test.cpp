@@ -15,7 +15,7 @@ namespace attn {
 namespace {
 
 using testing::Dice;
-using testing::for_seeds;
+using testing::for_dice;
 using testing::GradientBounds;
 using testing::GradientCall;
 using testing::lay;
@@ -105,7 +105,7 @@ struct RandomGradients {
 };
 
 TEST(FusedGradientsProperty, RandomCallsHaveTheFormulasGradients) {
-  for_seeds(2'000, [](Dice& dice) {
+  for_dice(2'000, [](Dice& dice) {
     const RandomGradients random(dice);
     SCOPED_TRACE(random.text());
     random.expect_right();

@@ -15,7 +15,7 @@ namespace attn {
 namespace {
 
 using testing::Dice;
-using testing::for_seeds;
+using testing::for_dice;
 using testing::lay;
 using testing::Layout;
 using testing::on_every_target;
@@ -193,7 +193,7 @@ struct RandomCall {
 };
 
 TEST(FusedProperty, RandomCallsAreTheFormulaOnEveryTarget) {
-  for_seeds(6'000, [](Dice& dice) {
+  for_dice(6'000, [](Dice& dice) {
     RandomCall call(dice);
     SCOPED_TRACE(call.text());
     on_every_target([&] { call.expect_right(); });
@@ -203,7 +203,7 @@ TEST(FusedProperty, RandomCallsAreTheFormulaOnEveryTarget) {
 
 /// Modules broadcast batches of 1: this one, with identity for its map, is attention between [B|1, ., E].
 TEST(FusedProperty, BatchesOfOneBroadcastInEveryOperandAndTheMask) {
-  for_seeds(1'000, [](Dice& dice) {
+  for_dice(1'000, [](Dice& dice) {
     const int64_t B = 1 + dice.below(3), H = 1 + dice.below(3), D = 1 + dice.below(20);
     const int64_t L = 1 + dice.below(40), S = 1 + dice.below(70);
     const auto dtype = dice.pick({at::kFloat, at::kDouble, at::kBFloat16, at::kHalf});

@@ -9,10 +9,8 @@
 #include "weights/formats/zip.h"
 #include "weights/formats/zip_writer.h"
 
-namespace attn::fuzz {
+namespace attn::formats {
 namespace {
-
-using namespace attn::formats;
 
 /// A zip archive of records that stand one after the other in `input`: a byte with the length of the
 /// name, two with that of the bytes, both. So a fuzzer need not keep places and checksums right.
@@ -34,14 +32,10 @@ std::string archive_of(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace attn::fuzz
 
 /// The input is the records of an archive, which every reader of archives is given.
-// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace attn::formats;
-  using namespace attn::fuzz;
-  const std::string file = archive_of(text(data, size));
+void fuzz(std::string_view input) {
+  const std::string file = archive_of(input);
   accepted([&] {
     const ZipArchive archive(file);
     is_torchscript(archive);
@@ -51,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     accepted([&] { check(read_npz(file, archive), file); });
     accepted([&] { check(read_state_dict(file, archive), file); });
   });
-  return 0;
 }
+
+}  // namespace attn::formats

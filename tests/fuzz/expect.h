@@ -8,8 +8,10 @@
 #include "weights/formats/format_error.h"
 #include "weights/formats/stored_file.h"
 
-/// What must hold of every file, however broken.
-namespace attn::fuzz {
+namespace attn::formats {
+
+/// What a fuzzer does with an input: its *_fuzz.cpp says it.
+void fuzz(std::string_view input);
 
 /// Reports a finding where this does not hold.
 inline void expect(bool holds, const char* what) {
@@ -24,19 +26,15 @@ bool accepted(const Read& read) {
   try {
     read();
     return true;
-  } catch (const formats::FormatError& error) {
+  } catch (const FormatError& error) {
     expect(*error.what() != '\0', "an error that says something");
     return false;
   }
 }
 
-inline std::string_view text(const std::uint8_t* data, std::size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
-}
-
 /// What leaves a reader lies inside its file.
-inline void check(const formats::StoredFile& read, std::string_view file) {
-  for (const formats::Storage& storage : read.storages) {
+inline void check(const StoredFile& read, std::string_view file) {
+  for (const Storage& storage : read.storages) {
     expect(storage.begin <= file.size() && storage.stored_size <= file.size() - storage.begin,
            "a storage inside the file");
     expect(storage.deflated || storage.size == storage.stored_size, "a stored storage as it is");
@@ -44,11 +42,11 @@ inline void check(const formats::StoredFile& read, std::string_view file) {
     expect(storage.swap == 1 || storage.swap == 2 || storage.swap == 4 || storage.swap == 8,
            "numbers of 1, 2, 4 or 8 bytes");
   }
-  for (const formats::StoredTensor& tensor : read.tensors) {
+  for (const StoredTensor& tensor : read.tensors) {
     expect(tensor.storage < read.storages.size(), "a tensor with a storage");
     expect(accepted([&] { check_tensor(tensor, read.storages[tensor.storage].size); }),
            "a tensor inside its storage");
   }
 }
 
-}  // namespace attn::fuzz
+}  // namespace attn::formats

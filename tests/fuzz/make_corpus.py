@@ -113,6 +113,12 @@ def safetensors():
     yield "none", file({}, b"")
 
 
+def shard_indices():
+    files = {"a.weight": "model-00001-of-00002.safetensors", "a.bias": "model-00002-of-00002.safetensors", "é": "model-00001-of-00002.safetensors"}
+    yield "two", json.dumps({"metadata": {"total_size": 64}, "weight_map": files}, indent=2).encode()
+    yield "none", b'{"weight_map":{}}'
+
+
 def records(archive):
     """The input of archive_fuzz: each record as length of the name, length of its bytes, name, bytes."""
     with zipfile.ZipFile(io.BytesIO(archive)) as file:
@@ -153,6 +159,7 @@ def main():
         "zip_directory": zips(),
         "npy_header": npys(),
         "safetensors_header": safetensors(),
+        "shard_index": shard_indices(),
         "state_dict": pickles(),
         "archive": ((name, b"".join(records(data))) for name, data in archives()),
     }

@@ -3,10 +3,8 @@
 #include "fuzz/expect.h"
 #include "weights/formats/npy.h"
 
-namespace attn::fuzz {
+namespace attn::formats {
 namespace {
-
-using namespace attn::formats;
 
 /// What is written of an array is read as that array.
 void write_and_read(const StoredFile& read, std::string_view file) {
@@ -27,17 +25,14 @@ void write_and_read(const StoredFile& read, std::string_view file) {
 }
 
 }  // namespace
-}  // namespace attn::fuzz
 
 /// The input is a .npy file.
-// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace attn::fuzz;
-  const std::string_view file = text(data, size);
+void fuzz(std::string_view file) {
   accepted([&] {
-    const attn::formats::StoredFile read = attn::formats::read_npy(file);
+    const StoredFile read = read_npy(file);
     check(read, file);
     write_and_read(read, file);
   });
-  return 0;
 }
+
+}  // namespace attn::formats

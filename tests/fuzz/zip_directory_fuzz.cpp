@@ -5,10 +5,8 @@
 #include "weights/formats/npy.h"
 #include "weights/formats/zip.h"
 
-namespace attn::fuzz {
+namespace attn::formats {
 namespace {
-
-using namespace attn::formats;
 
 constexpr std::uint64_t kMost = 1'000'000;
 
@@ -39,17 +37,14 @@ void read_arrays(std::string_view file, const ZipArchive& archive) {
 }
 
 }  // namespace
-}  // namespace attn::fuzz
 
 /// The input is a zip archive.
-// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace attn::fuzz;
-  const std::string_view file = text(data, size);
+void fuzz(std::string_view file) {
   accepted([&] {
-    const attn::formats::ZipArchive archive(file);
+    const ZipArchive archive(file);
     read_records(file, archive);
     read_arrays(file, archive);
   });
-  return 0;
 }
+
+}  // namespace attn::formats

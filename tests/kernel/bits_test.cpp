@@ -7,12 +7,11 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "support/batch_alone.h"
-#include "support/mask_kinds.h"
 #include "support/owned_problem.h"
+#include "support/problem_grids.h"
 #include "support/run_kernel.h"
 
 namespace attn::kernel {
@@ -25,23 +24,11 @@ using testing::Random;
 constexpr testing::Sizes kShapes[] = {
     {2, 4, 2, 67, 140, 9, 10}, {2, 4, 1, 1, 1100, 16, 16}, {2, 6, 3, 5, 700, 8, 17}};
 
-/// Calls check(problem) for all elements and shapes, under masks of all kinds in turn.
+/// Calls check for three problems of every shape.
 void for_some_problems(const std::function<void(OwnedProblem&, Random&)>& check) {
   Random random(5);
-  size_t turn = 0;
-  for (const Element element : testing::kElements) {
-    for (const testing::Sizes& sizes : kShapes) {
-      for (int i = 0; i < 3; ++i) {
-        const testing::MaskKind& mask = testing::mask_kinds()[turn % testing::mask_kinds().size()];
-        turn += 7;  // has no factor in common with their number
-        OwnedProblem owned(sizes, element, random);
-        mask.add(owned, random);
-        owned.problem.masked_score = i == 0 ? -1e9 : -std::numeric_limits<double>::infinity();
-        SCOPED_TRACE(std::string(mask.name) + ": " + testing::describe(owned.problem));
-        check(owned, random);
-      }
-    }
-  }
+  testing::for_three_of_every_shape(kShapes, random,
+                                    [&](OwnedProblem& owned, int) { check(owned, random); });
 }
 
 TEST(KernelBits, OfABatchDoNotDependOnItsBatchmates) {  // C34

@@ -10,6 +10,7 @@
 #include "support/expect_accurate.h"
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
+#include "support/repetitions.h"
 #include "support/run_kernel.h"
 
 namespace attn::kernel {
@@ -22,9 +23,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(KernelDecode, HoldsForEveryQueryAndGroupCount) {
   Random random(17);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const int64_t queries : {1, 2, 3, 4, 7, 8}) {
       for (const int64_t group : {1, 2, 3, 4, 8, 13}) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({1, 2 * group, 2, queries, 600, 16, 24}, element, random);
         if (random.chance(0.5)) testing::set_causal(owned, 600 - queries);
         testing::expect_all_accurate(owned.problem);
@@ -35,10 +38,12 @@ TEST(KernelDecode, HoldsForEveryQueryAndGroupCount) {
 
 TEST(KernelDecode, HoldsAtEveryTailOfChunks) {
   Random random(18);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const int64_t chunks : {512, 1024, 2048}) {
       for (const int64_t tail : {-33, -1, 0, 1, 15, 64, 130}) {
         for (const int64_t queries : {1, 5}) {
+          if (!sample.takes_next()) continue;
           OwnedProblem owned({1, 2, 1, queries, chunks + tail, 8, 9}, element, random);
           testing::expect_all_accurate(owned.problem);
         }
@@ -50,9 +55,11 @@ TEST(KernelDecode, HoldsAtEveryTailOfChunks) {
 TEST(KernelDecode, HoldsAtEveryHeadSize) {
   const int64_t sizes[] = {1, 3, 7, 8, 16, 17, 31, 63, 64, 65, 80, 96, 128, 129, 256, 512};
   Random random(19);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const int64_t head_dim : sizes) {
       for (const int64_t value_dim : {head_dim, random.pick<int64_t>({1, 5, 64, 100})}) {
+        if (!sample.takes_next()) continue;
         testing::expect_all_accurate(
             OwnedProblem({1, 2, 1, 1, 530, head_dim, value_dim}, element, random).problem);
       }
@@ -62,9 +69,11 @@ TEST(KernelDecode, HoldsAtEveryHeadSize) {
 
 TEST(KernelDecode, HoldsForEveryMaskAndMaskedScore) {
   Random random(20);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const testing::MaskKind& mask : testing::mask_kinds()) {
       for (const double masked_score : {-kInfinity, -1e9, -2.0}) {
+        if (!sample.takes_next()) continue;
         SCOPED_TRACE(mask.name);
         OwnedProblem owned({2, 4, 2, 3, 1100, 8, 8}, element, random);
         mask.add(owned, random);
@@ -79,10 +88,12 @@ TEST(KernelDecode, HoldsForEveryMaskAndMaskedScore) {
 
 TEST(KernelDecode, HoldsWhereWholeChunksAreMasked) {
   Random random(21);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const double masked_score : {-kInfinity, -1e9, -2.0}) {
       for (const int64_t open : {0, 3, 600, 1599}) {  // the only open key; 0 of 1600 the first
         for (const bool any : {true, false}) {
+          if (!sample.takes_next()) continue;
           OwnedProblem owned({2, 4, 2, 2, 1600, 8, 8}, element, random);
           testing::set_attend(owned, {0, 3}, [&](int64_t b, int64_t, int64_t, int64_t key) {
             return any && b == 0 && key == open ? 1.0 : 0.0;

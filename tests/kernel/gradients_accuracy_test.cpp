@@ -5,7 +5,6 @@
 #include <kernel/attention.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "support/expect_gradients.h"
@@ -13,6 +12,7 @@
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 #include "support/plain_gradients.h"
+#include "support/problem_grids.h"
 #include "support/run_gradients.h"
 
 namespace attn::kernel {
@@ -23,11 +23,6 @@ using testing::GradientRequest;
 using testing::kElements;
 using testing::OwnedProblem;
 using testing::Random;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// None, one that every open logit exceeds, one among the open logits.
-constexpr double kMaskedScores[] = {-kInfinity, -1e9, -2.0};
 
 /// None, a tenth, half.
 constexpr uint32_t kDropped[] = {0, 6554, 32768};
@@ -44,68 +39,42 @@ void ask_for_bias(const OwnedProblem& owned, GradientRequest& request, size_t tu
 
 TEST(KernelGradientsAccuracy, HoldsForEveryMaskSquashAndMaskedScore) {
   Random random(31);
-  size_t turn = 0;
-  for (const Element element : kElements) {
-    for (const testing::MaskKind& mask : testing::mask_kinds()) {
-      SCOPED_TRACE(mask.name);
-      for (const Squash squash : {Squash::kNone, Squash::kClip, Squash::kSoftcap}) {
-        for (const double masked_score : kMaskedScores) {
-          OwnedProblem owned({2, 2, 1, 37, 133, 9, 10}, element, random);
-          mask.add(owned, random);
-          owned.problem.squash = squash;
-          owned.problem.squash_limit = squash == Squash::kClip ? 3.0 : 2.0;
-          owned.problem.masked_score = masked_score;
-          owned.problem.dropped = kDropped[turn % 2];
-          owned.problem.dropout_seed = turn;
-          GradientRequest request = testing::random_request(owned, random, turn % 3 != 0);
-          ask_for_bias(owned, request, turn);
-          ++turn;
-          expect_all_accurate(owned.problem, request);
-        }
-      }
-    }
-  }
+  size_t turn = 0;  // biases' gradients and dropout take turns
+  testing::for_every_mask_and_squash(random, [&](OwnedProblem& owned) {
+    owned.problem.dropped = kDropped[turn % 2];
+    owned.problem.dropout_seed = turn;
+    GradientRequest request = testing::random_request(owned, random, turn % 3 != 0);
+    ask_for_bias(owned, request, turn);
+    ++turn;
+    expect_all_accurate(owned.problem, request);
+  });
 }
 
 TEST(KernelGradientsAccuracy, HoldsAtEveryTailOfQueriesAndKeys) {
   // w−1, w and w+1 of vectors, tiles and blocks of 8 to 128.
   const int64_t lengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200};
   Random random(32);
-  size_t turn = 0;  // masks, biases' gradients and dropout take turns
-  for (const Element element : kElements) {
-    for (const int64_t queries : lengths) {
-      for (const int64_t keys : lengths) {
-        const testing::MaskKind& mask = testing::mask_kinds()[turn % testing::mask_kinds().size()];
-        SCOPED_TRACE(mask.name);
-        OwnedProblem owned({1, 1, 1, queries, keys, 8, 9}, element, random);
-        mask.add(owned, random);
-        owned.problem.masked_score = kMaskedScores[turn % 3];
-        owned.problem.dropped = kDropped[turn / 2 % 3];
-        GradientRequest request = testing::random_request(owned, random, turn % 2 != 0);
-        ask_for_bias(owned, request, turn);
-        ++turn;
-        expect_all_accurate(owned.problem, request);
-      }
-    }
-  }
+  size_t turn = 0;
+  testing::for_every_two_lengths(lengths, random, [&](OwnedProblem& owned) {
+    owned.problem.dropped = kDropped[turn / 2 % 3];
+    GradientRequest request = testing::random_request(owned, random, turn % 2 != 0);
+    ask_for_bias(owned, request, turn);
+    ++turn;
+    expect_all_accurate(owned.problem, request);
+  });
 }
 
 TEST(KernelGradientsAccuracy, HoldsAtEveryHeadSizeAndValueSize) {
   const int64_t sizes[] = {1, 3, 8, 15, 16, 17, 33, 63, 64, 65, 80, 128, 129, 200, 256};
   Random random(33);
-  for (const Element element : kElements) {
-    for (const int64_t head_dim : sizes) {
-      for (const int64_t value_dim : sizes) {
-        const int64_t queries = random.pick<int64_t>({3, 19});  // one tile, or more and a tail
-        OwnedProblem owned({1, 1, 1, queries, 37, head_dim, value_dim}, element, random);
-        expect_all_accurate(owned.problem, testing::random_request(owned, random));
-      }
-    }
-  }
+  testing::for_every_two_sizes(sizes, random, [&](OwnedProblem& owned) {
+    expect_all_accurate(owned.problem, testing::random_request(owned, random));
+  });
 }
 
 TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
   Random random(34);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const testing::Sizes& sizes :
          {testing::Sizes{2, 4, 2, 37, 70, 9, 17}, testing::Sizes{2, 2, 1, 1, 300, 16, 16}}) {
@@ -116,6 +85,7 @@ TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
                                                      {1, 3},
                                                      {2},
                                                      {}}) {  // those not named have stride 0
+        if (!sample.takes_next()) continue;
         OwnedProblem owned(sizes, element, random);
         const View strides = testing::strides_of(owned.output_extent(), order);
         expect_all_accurate(owned.problem, testing::random_request(owned, random, strides));
@@ -126,10 +96,12 @@ TEST(KernelGradientsAccuracy, HoldsForGradientsOfAnyStrides) {
 
 TEST(KernelGradientsAccuracy, HoldsForEveryChoiceOfGradients) {
   Random random(35);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const testing::Sizes& sizes :
          {testing::Sizes{2, 4, 2, 37, 70, 9, 17}, testing::Sizes{1, 3, 1, 2, 140, 16, 8}}) {
       for (int choice = 0; choice < 16; ++choice) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned(sizes, element, random);
         testing::set_bias(owned, {1, 2, 3}, element, testing::bias_numbers(random));
         GradientRequest request = testing::random_request(owned, random);
@@ -145,9 +117,11 @@ TEST(KernelGradientsAccuracy, HoldsForEveryChoiceOfGradients) {
 
 TEST(KernelGradientsAccuracy, HoldsForBiasesOfEveryElementAndShape) {
   Random random(36);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const Element bias : kElements) {
       for (int dimensions = 0; dimensions < 16; ++dimensions) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({2, 4, 2, 37, 70, 8, 9}, element, random);
         testing::set_bias(owned, {0, 1, 2, 3}, bias, testing::bias_numbers(random));
         GradientRequest request = testing::random_request(owned, random);
@@ -172,9 +146,11 @@ double relative_error(const testing::WrittenGradient& written,
 
 TEST(KernelGradientsAccuracy, IsBoundedForNormalInputsOfUsualSizes) {
   Random random(37);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const bool causal : {false, true}) {
       for (const uint32_t dropped : {0, 6554}) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({1, 2, 2, 260, 390, 64, 64}, element, random);
         if (causal) testing::set_causal(owned, 0);
         owned.problem.dropped = dropped;

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <limits>
-#include <string>
 #include <vector>
 
 #include "support/batch_alone.h"
@@ -15,6 +13,7 @@
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 #include "support/plain_inputs.h"
+#include "support/problem_grids.h"
 #include "support/run_gradients.h"
 
 namespace attn::kernel {
@@ -32,36 +31,24 @@ constexpr testing::Sizes kShapes[] = {{2, 4, 2, 67, 140, 9, 10},
                                       {2, 4, 1, 1, 1100, 16, 16},
                                       {2, 2, 2, 300, 5, 8, 17}};
 
-/// Calls check for all elements and shapes, under masks of all kinds in turn, with biases' gradients
-/// and dropout now and then.
+/// Calls check for some problems, with biases' gradients and dropout now and then.
 void for_some_problems(
     const std::function<void(OwnedProblem&, const GradientRequest&, Random&)>& check) {
   Random random(41);
-  size_t turn = 0;
-  for (const Element element : testing::kElements) {
-    for (const testing::Sizes& sizes : kShapes) {
-      for (int i = 0; i < 3; ++i) {
-        const testing::MaskKind& mask = testing::mask_kinds()[turn % testing::mask_kinds().size()];
-        turn += 7;  // has no factor in common with their number
-        OwnedProblem owned(sizes, element, random);
-        mask.add(owned, random);
-        owned.problem.masked_score = i == 0 ? -1e9 : -std::numeric_limits<double>::infinity();
-        owned.problem.dropped = i == 1 ? 20000 : 0;
-        if (i == 2) {
-          testing::set_bias(owned, {0, 1, 2, 3}, Element::kFloat32, testing::bias_numbers(random));
-        }
-        GradientRequest request = testing::random_request(owned, random, i == 1);
-        if (owned.problem.bias.data != nullptr) {
-          for (int d = 0; d < 4; ++d) {
-            request.bias[d] = random.chance(0.5) ? owned.logits_extent()[d] : 1;
-          }
-        }
-        SCOPED_TRACE(std::string(mask.name) + ": " + testing::describe(owned.problem) + "; " +
-                     testing::describe(request));
-        check(owned, request, random);
+  testing::for_three_of_every_shape(kShapes, random, [&](OwnedProblem& owned, int i) {
+    owned.problem.dropped = i == 1 ? 20000 : 0;
+    if (i == 2) {
+      testing::set_bias(owned, {0, 1, 2, 3}, Element::kFloat32, testing::bias_numbers(random));
+    }
+    GradientRequest request = testing::random_request(owned, random, i == 1);
+    if (owned.problem.bias.data != nullptr) {
+      for (int d = 0; d < 4; ++d) {
+        request.bias[d] = random.chance(0.5) ? owned.logits_extent()[d] : 1;
       }
     }
-  }
+    SCOPED_TRACE(testing::describe(owned.problem) + "; " + testing::describe(request));
+    check(owned, request, random);
+  });
 }
 
 void expect_same(const GradientAnswer& actual, const GradientAnswer& expected) {

@@ -15,6 +15,7 @@
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 #include "support/plain_inputs.h"
+#include "support/repetitions.h"
 #include "support/run_gradients.h"
 
 namespace attn::kernel {
@@ -90,9 +91,11 @@ TEST(KernelGradientsMaskedRows, AreZeroAndLeaveOthersAsTheyAre) {  // C01
 
 TEST(KernelGradientsMaskedRows, GiveEveryValueThePlainMeansGradientUnderAFiniteMaskedScore) {
   Random random(52);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const double masked_score : {-1e9, -1e20 / 16.0, -1e20, kLowest, -2.0}) {
       for (const int64_t keys : {1, 31, 300}) {
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({2, 2, 1, 40, keys, 8, 9}, element, random);
         Problem& p = owned.problem;
         p.masked_score = masked_score;
@@ -131,9 +134,11 @@ TEST(KernelGradientsMaskedRows, GiveEveryValueThePlainMeansGradientUnderAFiniteM
 
 TEST(KernelGradientsMaskedRows, OfCausalityFollowTheMaskedScore) {
   Random random(53);
+  testing::Sample sample;
   for (const Element element : kElements) {
     for (const double masked_score : {-kInfinity, -1e9, -1e20 / 16.0, kLowest}) {
       for (const int64_t offset : {-3, -40, -1000}) {  // some rows, all, and more than all
+        if (!sample.takes_next()) continue;
         OwnedProblem owned({1, 2, 2, 40, 300, 8, 9}, element, random);
         testing::set_causal(owned, offset);
         owned.problem.masked_score = masked_score;
@@ -185,11 +190,13 @@ TEST(KernelGradientsMaskedRows, AreNaNWhereAskedFor) {
 
 TEST(KernelGradientsMasked, NaNAndInfinityInClosedKeysReachNoGradient) {  // C09
   Random random(56);
+  testing::Sample sample;
   const auto closed = [](int64_t key) { return key % 3 == 2; };
   for (const Element element : kElements) {
     for (const double bad : {kNaN, kInfinity}) {
       for (const double masked_score : {-kInfinity, -1e9}) {
         for (const By by : {By::kMask, By::kBias}) {
+          if (!sample.takes_next()) continue;
           OwnedProblem owned({1, 2, 1, 40, 150, 8, 9}, element, random);
           Problem& p = owned.problem;
           p.masked_score = masked_score;

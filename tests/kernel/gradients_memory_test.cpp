@@ -79,10 +79,7 @@ TEST(KernelGradientsMemory, InputsMayLieMoreThan2GiBApart) {
   if (memory.data() == nullptr) GTEST_SKIP() << "no address space";
   Random random(63);
   for (const Element element : testing::kElements) {
-    const int64_t far = kFar / size_of(element);
-    for (const View& layout :
-         {View{nullptr, far, 1000, 100, 1}, View{nullptr, 1000, far, 100, 1},
-          View{nullptr, 2000, 1000, far, 1}, View{nullptr, 2000, 1000, 100, far}}) {
+    for (const View& layout : testing::far_layouts(element)) {
       OwnedProblem owned({2, 2, 2, 3, 3, 2, 2}, element, random);
       Problem p = owned.problem;
       GradientRequest request = testing::random_request(owned, random);
@@ -104,9 +101,7 @@ TEST(KernelGradientsMemory, RowsOfGradientsMayLieMoreThan2GiBApart) {
   for (const Element element : testing::kElements) {
     OwnedProblem owned({2, 2, 2, 3, 3, 2, 2}, element, random);
     const GradientRequest request = testing::random_request(owned, random);
-    const int64_t far = kFar / size_of(element);
-    for (const View& layout : {View{nullptr, far, 100, 4, 1}, View{nullptr, 100, far, 4, 1},
-                               View{nullptr, 100, 40, far, 1}}) {
+    for (const View& layout : testing::far_layouts_of_results(element)) {
       for (const Kernel& kernel : supported_kernels()) {
         SCOPED_TRACE(kernel.name);
         const GradientAnswer near = testing::run_gradients(kernel, owned.problem, request);

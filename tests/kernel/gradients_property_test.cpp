@@ -6,12 +6,12 @@
 #include <kernel/attention.h>
 
 #include <cstdint>
-#include <string>
 
 #include "support/expect_gradients.h"
 #include "support/gradient_request.h"
 #include "support/owned_problem.h"
 #include "support/random_problem.h"
+#include "support/repetitions.h"
 
 namespace attn::kernel {
 namespace {
@@ -38,17 +38,14 @@ GradientRequest any_request(OwnedProblem& owned, Random& random) {
 }
 
 TEST(KernelGradientsProperty, OfRandomProblemsAreComputedByEveryKernel) {
-  const uint64_t first = testing::from_environment("ATTN_TEST_SEED", 1);
-  const uint64_t cases = testing::from_environment("ATTN_TEST_CASES", 2'000);
-  for (uint64_t seed = first; seed < first + cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
+  testing::for_seeds(2'000, [](uint64_t seed) {
     Random random(seed);
     OwnedProblem owned = testing::random_problem(random, 200'000);
     owned.problem.dropped = random.pick<uint32_t>({0, 0, 0, 1, 6554, 32768, 65000});
     owned.problem.dropout_seed = seed << 32 | seed;
     const GradientRequest request = any_request(owned, random);
     testing::expect_all_accurate(owned.problem, request, {.reversed = random.chance(0.5)});
-  }
+  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "support/expect_accurate.h"
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
+#include "support/repetitions.h"
 #include "support/run_kernel.h"
 
 namespace attn::kernel {
@@ -57,9 +58,11 @@ const Blocking kBlockings[] = {
 void for_every_blocking(const std::function<bool(int64_t, int64_t)>& closed,
                         const std::function<void(OwnedProblem&, const Blocking&)>& check) {
   Random random(6);
+  testing::Sample sample;
   for (const Element element : testing::kElements) {
     for (const int64_t keys : {1, 31, 128, 300}) {
       for (const Blocking& blocking : kBlockings) {
+        if (!sample.takes_next()) continue;
         SCOPED_TRACE(blocking.name);
         OwnedProblem owned({2, 2, 1, 40, keys, 8, 9}, element, random);
         blocking.add(owned, closed);

@@ -70,12 +70,7 @@ TEST(KernelMemory, BatchesHeadsRowsAndColumnsMayLieMoreThan2GiBApart) {
   if (memory.data() == nullptr) GTEST_SKIP() << "no address space";
   Random random(14);
   for (const Element element : testing::kElements) {
-    const int64_t far = kFar / size_of(element);
-    const View layouts[] = {{nullptr, far, 1000, 100, 1},
-                            {nullptr, 1000, far, 100, 1},
-                            {nullptr, 2000, 1000, far, 1},
-                            {nullptr, 2000, 1000, 100, far}};
-    for (const View& layout : layouts) {
+    for (const View& layout : testing::far_layouts(element)) {
       OwnedProblem owned({2, 2, 2, 3, 3, 2, 2}, element, random);
       const Problem& near = owned.problem;
       const testing::PlainAnswer plain = testing::PlainProblem(near).solve();
@@ -134,10 +129,8 @@ TEST(KernelMemory, OutputRowsMayLieMoreThan2GiBApart) {
   Random random(16);
   for (const Element element : testing::kElements) {
     const OwnedProblem owned({2, 2, 2, 3, 5, 2, 2}, element, random);
-    const int64_t far = kFar / size_of(element);
     const testing::PlainAnswer plain = testing::PlainProblem(owned.problem).solve();
-    for (const View& layout : {View{nullptr, far, 100, 4, 1}, View{nullptr, 100, far, 4, 1},
-                               View{nullptr, 100, 40, far, 1}}) {
+    for (const View& layout : testing::far_layouts_of_results(element)) {
       for (const Kernel& kernel : supported_kernels()) {
         SCOPED_TRACE(kernel.name);
         Problem p = owned.problem;

@@ -6,12 +6,12 @@
 #include <kernel/attention.h>
 
 #include <cstdint>
-#include <string>
 
 #include "support/expect_accurate.h"
 #include "support/owned_problem.h"
 #include "support/plain_problem.h"
 #include "support/random_problem.h"
+#include "support/repetitions.h"
 #include "support/run_kernel.h"
 
 namespace attn::kernel {
@@ -21,10 +21,7 @@ using testing::OwnedProblem;
 using testing::Random;
 
 TEST(KernelProperty, RandomProblemsAreComputedByEveryKernel) {
-  const uint64_t first = testing::from_environment("ATTN_TEST_SEED", 1);
-  const uint64_t cases = testing::from_environment("ATTN_TEST_CASES", 4'000);
-  for (uint64_t seed = first; seed < first + cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
+  testing::for_seeds(4'000, [](uint64_t seed) {
     Random random(seed);
     OwnedProblem owned = testing::random_problem(random, 500'000);
     owned.problem.dropped = random.pick<uint32_t>({0, 0, 0, 0, 1, 6554, 32768, 60000, 65536});
@@ -38,7 +35,7 @@ TEST(KernelProperty, RandomProblemsAreComputedByEveryKernel) {
           kernel, owned.problem, {.logsumexp = true, .weights = weights, .reversed = reversed});
       testing::expect_accurate(owned.problem, answer, plain);
     }
-  }
+  });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ ALLOWED = {
     "src/backend": ["backend/", "kernel/", *VOCABULARY, *TORCH],
     "src/functional": ["functional/", "backend/", *VOCABULARY, *TORCH],
     "src/modules": ["modules/", "functional/", "backend/", "attn/modules/", *VOCABULARY, *TORCH],
-    "src/weights": ["weights/", "attn/weights.h", "attn/export.h", *TORCH],
+    "src/weights": ["weights/", "attn/weights.h", "attn/export.h", "sys/", *TORCH],
     "src/weights/formats": ["weights/formats/", "nlohmann/"],
     "src/golden": ["golden/", "weights/", "attn/", "nlohmann/", *TORCH],
     "src/bench": ["bench/", "attn/", *TORCH],

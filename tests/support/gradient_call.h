@@ -98,11 +98,6 @@ struct GradientCall {
   }
 };
 
-/// ‖actual − expected‖ / ‖expected‖ (Frobenius).
-inline double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
-  return (actual.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>();
-}
-
 /// How far each element of a gradient may lie from the truth.
 ///
 /// A gradient is a sum of products; its error is a few relative errors of its terms, so that bounds

@@ -10,22 +10,17 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "support/plain_attention.h"
+#include "support/repetitions.h"
 #include "support/tensors.h"
 #include "support/threads.h"
 
 namespace attn::testing {
-
-inline uint64_t number_from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Choices of a seed, which LibTorch's random tensors follow too.
 class Dice {
@@ -199,17 +194,14 @@ struct RandomMask {
   }
 };
 
-/// Calls check(dice) with one seed after the other until one fails.
+/// Calls check(dice) with the dice of one seed after the other until one fails.
 template <class Check>
-void for_seeds(uint64_t cases, Check check) {
+void for_dice(uint64_t cases, Check check) {
   const Threads one(1);  // as fast, and the same bits
-  const uint64_t first = number_from_environment("ATTN_TEST_SEED", 1);
-  cases = number_from_environment("ATTN_TEST_CASES", cases);
-  for (uint64_t seed = first; seed < first + cases && !::testing::Test::HasFailure(); ++seed) {
-    SCOPED_TRACE("ATTN_TEST_SEED=" + std::to_string(seed));
+  for_seeds(cases, [&](uint64_t seed) {
     Dice dice(seed);
     check(dice);
-  }
+  });
 }
 
 }  // namespace attn::testing

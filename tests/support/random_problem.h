@@ -4,19 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 
 #include "support/mask_kinds.h"
 #include "support/owned_problem.h"
 
 namespace attn::testing {
-
-/// A number of the environment.
-inline uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Mostly small, sometimes larger, often at a tail.
 inline int64_t random_length(Random& random) {

@@ -53,8 +53,10 @@ inline std::string safetensors_bytes(
   std::string header = "{", data;
   for (const auto& [name, tensor] : tensors) {
     std::string shape;
-    for (const int64_t size : tensor.sizes())
-      shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    for (const int64_t size : tensor.sizes()) {
+      if (!shape.empty()) shape += ',';
+      shape += std::to_string(size);
+    }
     const at::Tensor dense = tensor.detach().contiguous();
     const std::size_t begin = data.size();
     data.append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());

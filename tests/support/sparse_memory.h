@@ -3,6 +3,7 @@
 #include <kernel/attention.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,6 +35,21 @@ class SparseMemory {
 
 inline constexpr int64_t kFar =
     (int64_t{1} << 31) + 64;  // bytes: more than 31 bits, and no power of two
+
+/// Layouts of [2, 2, 3, 2] elements at most, of which one stride is that of kFar bytes.
+inline std::array<kernel::View, 4> far_layouts(kernel::Element element) {
+  const int64_t far = kFar / kernel::size_of(element);
+  return {{{nullptr, far, 1000, 100, 1},
+           {nullptr, 1000, far, 100, 1},
+           {nullptr, 2000, 1000, far, 1},
+           {nullptr, 2000, 1000, 100, far}}};
+}
+
+/// Likewise of results, whose columns are adjacent.
+inline std::array<kernel::View, 3> far_layouts_of_results(kernel::Element element) {
+  const int64_t far = kFar / kernel::size_of(element);
+  return {{{nullptr, far, 100, 4, 1}, {nullptr, 100, far, 4, 1}, {nullptr, 100, 40, far, 1}}};
+}
 
 /// Copies a tensor of bytes-wide elements into sparse memory, under strides of its own.
 inline kernel::View spread_out(const kernel::View& from, kernel::View to, std::byte* memory,

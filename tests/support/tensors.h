@@ -55,6 +55,11 @@ inline ::testing::AssertionResult is_near(const at::Tensor& actual, const at::Te
   return ::testing::AssertionFailure() << "differs by " << largest << ", more than " << tolerance;
 }
 
+/// ‖actual − expected‖ / ‖expected‖ (Frobenius).
+inline double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
+  return (actual.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>();
+}
+
 /// The message of the c10::Error that the call throws, without its backtrace; "" if it throws none.
 inline std::string error_of(const std::function<void()>& call) {
   try {

@@ -67,6 +67,7 @@ TEST(AtomicSave, AKillLeavesTheOldFileWhole) {
   const std::string path = folder / "w.pt";
   save_weights(megabytes(1), path);
   const std::string before = read_file(path);
+  const NamedTensors larger = megabytes(64);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -74,7 +75,7 @@ TEST(AtomicSave, AKillLeavesTheOldFileWhole) {
     const auto die = [](uint64_t done, uint64_t) {
       if (done > 0) raise(SIGKILL);
     };
-    save_weights(megabytes(64), path, SaveOptions().progress(die));
+    save_weights(larger, path, SaveOptions().progress(die));
     _exit(0);
   }
   int status = 0;

@@ -138,7 +138,7 @@ class Flattening {
 
 }  // namespace
 
-StoredTensor placed_tensor(const TorchPickle& torch, Index index, std::string name,
+StoredTensor placed_tensor(const TorchPickle& torch, Index index, const std::string& name,
                            const PlaceStorage& place) {
   try {
     auto [persistent, tensor] = torch.tensor(index);

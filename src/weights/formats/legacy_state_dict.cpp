@@ -1,7 +1,7 @@
 #include <bit>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "weights/formats/flatten.h"
@@ -93,7 +93,7 @@ struct LegacyStorage {
   std::optional<std::size_t> place;
 };
 
-using LegacyStorages = std::unordered_map<std::string_view, LegacyStorage>;
+using LegacyStorages = std::map<std::string_view, LegacyStorage>;
 
 /// The storages that the pickle names. The first that names one has the type of its elements.
 LegacyStorages named_storages(const TorchPickle& torch) {

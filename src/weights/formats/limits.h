@@ -4,7 +4,8 @@
 #include <cstdint>
 
 /// What a weight file may declare, whatever its format. Every limit is checked before memory is taken
-/// for what is declared, so that a file costs no more than a small multiple of its own bytes.
+/// for what is declared, so that a file costs no more than a small multiple of its own bytes. For the same reason what a
+/// file names is looked up in ordered containers: std::hash can be made to collide.
 namespace attn::formats {
 
 /// The most tensors of a file, and the most other leaves.

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 
 #include "weights/formats/stored_file.h"
 #include "weights/formats/torch_pickle.h"
@@ -30,7 +30,7 @@ class Listing {
   void check_name(const std::string& name);
 
   StoredFile& file_;
-  std::unordered_set<std::string> names_;
+  std::set<std::string> names_;
   std::uint64_t visits_left_;
   std::uint64_t name_bytes_ = 0;
 };

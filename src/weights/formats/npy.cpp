@@ -8,6 +8,7 @@
 #include "weights/formats/inflate.h"
 #include "weights/formats/limits.h"
 #include "weights/formats/npy_header.h"
+#include "weights/formats/utf8.h"
 
 namespace attn::formats {
 namespace {
@@ -108,6 +109,8 @@ StoredFile read_npz(std::string_view file, const ZipArchive& archive) {
   StoredFile result;
   for (const ZipRecord& record : archive.records()) {
     std::string_view name = record.name;
+    if (!is_utf8(name))
+      throw FormatError("record " + in_quotes(name) + ": expected a name in UTF-8");
     if (!name.ends_with(kSuffix)) {
       result.skipped.push_back({record.name, "a record that is no .npy file"});
       continue;

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "weights/formats/pickle.h"
@@ -43,8 +43,8 @@ class PickleBuilder {
  private:
   void extend(PickleValue& value, std::span<const Index> items);
 
-  std::unordered_map<std::int64_t, Index> constants_;
-  std::unordered_map<std::string_view, Index> globals_;
+  std::map<std::int64_t, Index> constants_;
+  std::map<std::string_view, Index> globals_;
 };
 
 }  // namespace attn::formats

@@ -1,8 +1,8 @@
 #include "weights/formats/pt2.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -158,9 +158,9 @@ class Pt2Reader {
   const TorchArchive& archive_;
   StoredFile file_;
   ArchiveStorages storages_;
-  std::unordered_set<std::string> names_;
+  std::set<std::string> names_;
   /// Records of pickled tensors.
-  std::unordered_set<std::string> pickled_;
+  std::set<std::string> pickled_;
   /// Bytes of text that were read.
   std::uint64_t read_ = 0;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <set>
 #include <utility>
 
 #include "weights/formats/format_error.h"
@@ -162,7 +162,7 @@ class Builder final : public nlohmann::json_sax<json> {
 
   /// The key at each level of nesting; "[]" in arrays.
   std::vector<std::string> keys_;
-  std::unordered_set<std::string> names_;
+  std::set<std::string> names_;
   bool has_dtype_ = false;
 };
 

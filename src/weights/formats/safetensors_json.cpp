@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "weights/formats/format_error.h"
@@ -178,8 +178,8 @@ class Builder final : public nlohmann::json_sax<json> {
   std::array<bool, 3> seen_ = {};
   std::size_t offsets_ = 0;
   std::size_t ignored_ = 0;
-  std::unordered_set<std::string> names_;
-  std::unordered_set<std::string> metadata_keys_;
+  std::set<std::string> names_;
+  std::set<std::string> metadata_keys_;
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "weights/formats/shard_index.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
-#include <unordered_set>
+#include <set>
 
 #include "weights/formats/format_error.h"
 #include "weights/formats/limits.h"
@@ -94,8 +94,8 @@ class Builder final : public nlohmann::json_sax<json> {
   std::size_t depth_ = 0;
   bool in_map_ = false;
   std::string key_;
-  std::unordered_map<std::string, std::size_t> files_;
-  std::unordered_set<std::string> names_;
+  std::map<std::string, std::size_t> files_;
+  std::set<std::string> names_;
 };
 
 }  // namespace

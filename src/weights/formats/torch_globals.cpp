@@ -86,6 +86,16 @@ constexpr std::array kStorages = {
     StorageRow{"IntStorage", ElementType::kInt32},
     StorageRow{"LongStorage", ElementType::kInt64},
     StorageRow{"ShortStorage", ElementType::kInt16},
+    // Without a class in Python: TorchScript alone writes them.
+    StorageRow{"ComplexHalfStorage", ElementType::kComplex32},
+    StorageRow{"Float8_e4m3fnStorage", ElementType::kFloat8E4M3},
+    StorageRow{"Float8_e4m3fnuzStorage", ElementType::kFloat8E4M3Fnuz},
+    StorageRow{"Float8_e5m2Storage", ElementType::kFloat8E5M2},
+    StorageRow{"Float8_e5m2fnuzStorage", ElementType::kFloat8E5M2Fnuz},
+    StorageRow{"Float8_e8m0fnuStorage", ElementType::kFloat8E8M0},
+    StorageRow{"UInt16Storage", ElementType::kUInt16},
+    StorageRow{"UInt32Storage", ElementType::kUInt32},
+    StorageRow{"UInt64Storage", ElementType::kUInt64},
 };
 
 /// Types that dtypes of PyTorch name, of which it makes no dense tensor of whole elements.

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -88,7 +88,7 @@ class TorchPickle {
   TorchNode dict_node(const PickleValue& object, std::string_view what) const;
 
   const Pickle& pickle_;
-  std::unordered_map<Index, KnownGlobal> globals_;
+  std::map<Index, KnownGlobal> globals_;
   std::vector<std::string> opaque_;
 };
 

@@ -25,10 +25,12 @@ using Kind = TorchNode::Kind;
   throw FormatError(where + ": expected " + expected + ", got " + got);
 }
 
-/// What PyTorch pickles in a TorchScript archive besides plain data and dense tensors.
-void check_class(std::string_view name) {
-  if (!name.starts_with("__torch__.") && !name.starts_with("torch.jit._pickle."))
-    refuse_class(name);
+/// What PyTorch pickles in a TorchScript archive besides plain data and dense tensors: objects of the
+/// archive's own classes and of those built into PyTorch, and calls that give containers a type.
+void check_class(std::string_view name, TorchScriptClasses& classes) {
+  const bool known = name.starts_with("__torch__.") || name.starts_with("torch.jit._pickle.") ||
+                     classes.find(name);
+  if (!known) refuse_class(name);
 }
 
 /// Lists a module and those inside it, in the order of Python's state_dict().
@@ -150,12 +152,12 @@ StoredFile read_torchscript(std::string_view, const ZipArchive& archive) {
   const std::string bytes = folder.read("data.pkl", kMaxPickle);
   const Pickle pickle = read_pickle(bytes);
   const TorchPickle torch(pickle, /*opaque=*/true);
-  for (const std::string& name : torch.opaque()) check_class(name);
+  TorchScriptClasses classes(folder);
+  for (const std::string& name : torch.opaque()) check_class(name, classes);
 
   StoredFile file;
   ArchiveStorages storages(folder, "data/", file);
   const PlaceStorage place = [&](Index id) { return storages.place(torch.storage(id)); };
-  TorchScriptClasses classes(folder);
   ModuleWalk walk(torch, classes, place, file);
   if (!walk.is_module(pickle.root)) {
     refuse("archive", "a module", std::string(torch.node(pickle.root).what));

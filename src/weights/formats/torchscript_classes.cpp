@@ -40,6 +40,7 @@ std::set<std::string, std::less<>> string_list(std::string_view line, std::strin
 const TorchScriptClass* TorchScriptClasses::find(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == name.npos) return nullptr;
+  // Classes made in C++ may have no module: ".M", in the file "code/.py".
   const std::string_view module = name.substr(0, dot);
   if (files_.find(module) == files_.end()) read_file(module);
   const auto known = classes_.find(name);

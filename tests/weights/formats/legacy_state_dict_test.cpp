@@ -15,7 +15,19 @@ namespace attn::formats {
 namespace {
 
 using attn::testing::number;
-using namespace attn::testing::pickled;
+using attn::testing::pickled::boolean;
+using attn::testing::pickled::call;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::global;
+using attn::testing::pickled::list;
+using attn::testing::pickled::long_integer;
+using attn::testing::pickled::none;
+using attn::testing::pickled::storage_id;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
+using attn::testing::pickled::tuple;
+using attn::testing::pickled::Values;
+using attn::testing::pickled::whole;
 using namespace std::string_literals;
 
 const std::string kMagic = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."s;

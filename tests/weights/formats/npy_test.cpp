@@ -298,6 +298,12 @@ TEST(Npz, NamesTheRecordThatIsWrong) {
                             std::to_string(padded.size() - 2));
 }
 
+TEST(Npz, HasNamesInUtf8) {
+  for (const std::string name : {"\xFF.npy", "\xC3.txt"})
+    expect_refused([&] { read_archive(zip_bytes({record(name, "bytes")})); }, name,
+                   "expected a name in UTF-8");
+}
+
 /// A file with one contiguous float32 tensor.
 StoredFile one_tensor(std::string name, Sizes sizes) {
   StoredTensor tensor;

@@ -16,8 +16,17 @@
 namespace attn::formats {
 namespace {
 
-using attn::testing::number;
-using namespace attn::testing::pickled;
+using attn::testing::pickled::boolean;
+using attn::testing::pickled::call;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::float_storage;
+using attn::testing::pickled::global;
+using attn::testing::pickled::integer;
+using attn::testing::pickled::list;
+using attn::testing::pickled::none;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
+using attn::testing::pickled::whole;
 using namespace std::string_literals;
 using enum PickleKind;
 

@@ -20,7 +20,11 @@ namespace {
 using attn::testing::zip_bytes;
 using attn::testing::zip_part;
 using attn::testing::ZipPart;
-using namespace attn::testing::pickled;
+using attn::testing::pickled::archive;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::float_storage;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
 using Records = std::vector<std::pair<std::string, std::string>>;
 using Sizes = std::vector<std::uint64_t>;
 

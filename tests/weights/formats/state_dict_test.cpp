@@ -17,7 +17,23 @@
 namespace attn::formats {
 namespace {
 
-using namespace attn::testing::pickled;
+using attn::testing::pickled::archive;
+using attn::testing::pickled::boolean;
+using attn::testing::pickled::call;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::float_storage;
+using attn::testing::pickled::global;
+using attn::testing::pickled::integer;
+using attn::testing::pickled::integers;
+using attn::testing::pickled::list;
+using attn::testing::pickled::long_integer;
+using attn::testing::pickled::none;
+using attn::testing::pickled::ordered_dict;
+using attn::testing::pickled::storage_id;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
+using attn::testing::pickled::tuple;
+using attn::testing::pickled::Values;
 using namespace std::string_literals;
 using Entries = std::vector<std::pair<std::string, std::string>>;
 using Sizes = std::vector<std::uint64_t>;

@@ -15,7 +15,17 @@
 namespace attn::formats {
 namespace {
 
-using namespace attn::testing::pickled;
+using attn::testing::pickled::archive;
+using attn::testing::pickled::boolean;
+using attn::testing::pickled::call;
+using attn::testing::pickled::dict;
+using attn::testing::pickled::float_storage;
+using attn::testing::pickled::global;
+using attn::testing::pickled::integer;
+using attn::testing::pickled::none;
+using attn::testing::pickled::tensor;
+using attn::testing::pickled::text;
+using attn::testing::pickled::whole;
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
 std::string one(std::string_view key = "0") { return tensor(float_storage(key, 1), 0, {1}, {1}); }
@@ -93,6 +103,14 @@ TEST(TorchScript, FindsMangledClasses) {
       module_file(object("__torch__.nn.___torch_mangle_0", "Linear", {{"weight", one()}}),
                   {{"code/__torch__/nn/___torch_mangle_0.py", std::string(kLinear)}});
   EXPECT_EQ(names(read(file)), std::vector<std::string>({"weight"}));
+}
+
+TEST(TorchScript, FindsClassesWithoutAModule) {
+  // An archive of C++: `torch::jit::Module("m")`. The pickle has an empty line for the module.
+  const std::string file =
+      module_file(global("", "m") + ")\x81" + dict({{text("w"), one()}}) + "b",
+                  {{"code/.py", "class m(Module):\n  __parameters__ = [\"w\", ]\n"}});
+  EXPECT_EQ(names(read(file)), std::vector<std::string>({"w"}));
 }
 
 TEST(TorchScript, LeavesOtherObjectsAlone) {
