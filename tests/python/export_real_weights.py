@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Exports the attention layers of a trained model, and what eager Python computes with them.
 
-DIR gets rlor.safetensors (the whole checkpoint), rlor.ts (its attention layers, scripted, under the
-checkpoint's names) and a golden file for each layer, length and mask; --check ATTN then runs
-`ATTN check DIR`. The checkpoint is $ATTN_SHARED/weights/rlor_tsp.pt: a routing model trained with
-the documents' ProjectedMultiheadAttention in its encoder and PreprojectedMultiheadAttention in its
-decoder. Where it is absent the exit code is 77.
+DIR gets rlor.pt (the checkpoint itself), rlor.safetensors (the whole of it), rlor.ts (its attention
+layers, scripted, under the checkpoint's names) and a golden file for each layer, length and mask;
+--check ATTN then runs `ATTN check DIR`. The checkpoint is $ATTN_SHARED/weights/rlor_tsp.pt: a
+routing model trained with the documents' ProjectedMultiheadAttention in its encoder and
+PreprojectedMultiheadAttention in its decoder. Where it is absent the exit code is 77.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import reference
 SKIPPED = 77
 BATCH, WIDTH = 2, 128
 LENGTHS = (20, 33)
+WEIGHTS = ["rlor.ts", "rlor.safetensors", "rlor.pt"]
 OPTIONS = {"embedding_dim": WIDTH, "n_heads": 8}
 LAYERS = {
     f"layer{i}": ("ProjectedMultiheadAttention", f"backbone.encoder.layers.{i}.0.module.")
@@ -57,7 +58,7 @@ def cases():
                 case |= {"dtype": "float32", "inputs": inputs, "seed": n}
                 if shape:
                     case["mask"] = {"kind": "random", "shape": shape}
-                yield case | {"weights": ["rlor.ts", "rlor.safetensors"], "prefix": prefix}
+                yield case | {"weights": WEIGHTS, "prefix": prefix}
 
 
 def tree(library):
@@ -92,7 +93,7 @@ def assert_documents_agree(case, tensors, library):
 
 
 def export(checkpoint, library, folder):
-    """Writes the weights in both formats and the golden files."""
+    """Writes the weights in two more formats and the golden files."""
     root = trained(checkpoint, reference)
     trained(checkpoint, library)
     torch.jit.script(root).save(str(folder / "rlor.ts"))
@@ -127,6 +128,7 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     for former in options.folder.glob("*.golden.safetensors"):
         former.unlink()
+    shutil.copyfile(path, options.folder / "rlor.pt")
     library = documents()
     try:
         export(checkpoint, library, options.folder)
