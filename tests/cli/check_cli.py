@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import pty
 import re
 import struct
 import subprocess
@@ -411,6 +412,30 @@ class Convert(CommandTest):
             self.assertEqual((self.folder / out).read_text(), "old")
         self.assertEqual(len(list(self.folder.iterdir())), 4)  # no temporary file
 
+    def seen_on_a_terminal(self, *arguments):
+        """What a command writes to stderr where that is one."""
+        ours, theirs = pty.openpty()
+        result = subprocess.run([ATTN, *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs)
+        os.write(theirs, b"END")
+        seen = b""
+        while not seen.endswith(b"END"):
+            seen += os.read(ours, 4096)
+        os.close(ours)
+        os.close(theirs)
+        self.assertEqual(result.returncode, 0, result)
+        return seen.removesuffix(b"END").decode()
+
+    def test_only_a_large_file_shows_progress_and_only_on_a_terminal(self):
+        self.assertEqual(self.seen_on_a_terminal("convert", self.model, self.folder / "x.pt"), "")
+        large = self.folder / "large.safetensors"
+        write_safetensors(large, {"a": ("U8", [64 << 20], bytes(64 << 20))})
+        seen = self.seen_on_a_terminal("convert", large, self.folder / "x.pt")
+        self.assertIn("/x.pt [#######                       ]  25 % of 67.1 MB", seen)
+        self.assertIn("[##############################] 100 % of", seen)
+        self.assertTrue(seen.endswith("\r\033[K"), seen)
+        self.assertEqual(self.seen_on_a_terminal("convert", large, self.folder / "x.pt", "--quiet"), "")
+        self.assertEqual(attn("convert", large, self.folder / "x.pt").stderr, "")
+
     def test_wrong_usage_and_bad_files(self):
         self.refused(attn("convert", self.model), 2, "out is required")
         self.refused(attn("convert", self.model, self.model, "--layout", "bart"), 2, "attention-learn-to-route")
@@ -520,7 +545,7 @@ class CheckWeights(CommandTest):
 
     def test_usage(self):
         self.refused(attn("check", self.golden, "--prefix", "a."), 2, "--prefix requires --weights")
-        self.refused(attn("check", self.golden, "--golden", self.golden), 2, "--golden excludes path")
+        self.refused(attn("check", self.golden, "--golden", self.golden), 2, "path excludes --golden")
         self.refused(attn("check", "--weights", self.model), 2, "path is required")
         self.refused(attn("check", GOLDEN / "data", "--weights", self.model), 3, "expected one golden file")
 
