@@ -50,16 +50,17 @@ def floats(*shape, start=1.0):
     return ("F32", list(shape), struct.pack(f"<{count}f", *(start + i for i in range(count))))
 
 
-def write_tied_state_dict(path, size):
-    """What torch.save writes of {"a": x, "b": x}, x being zeros in float32."""
-    tensor = (
-        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
-        b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + b"M" + struct.pack("<H", size) + b"tQK\x00"
-        b"M" + struct.pack("<H", size) + b"\x85K\x01\x85\x89}tR"
-    )
+def write_tied_state_dict(path, size, stride=1):
+    """What torch.save writes of {"a": x, "b": x}, x being float32 zeros: as many as the strides reach."""
+    stored = (size - 1) * stride + 1
+    integer = lambda value: b"J" + struct.pack("<i", value)
+    text = lambda value: b"X" + struct.pack("<I", len(value)) + value
+    storage = b"(" + text(b"storage") + b"ctorch\nFloatStorage\n" + text(b"0") + text(b"cpu") + integer(stored) + b"tQ"
+    geometry = integer(0) + integer(size) + b"\x85" + integer(stride) + b"\x85"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + geometry + b"\x89}tR"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x/data.pkl", b"\x80\x02}(X\x01\x00\x00\x00a" + tensor + b"q\x00X\x01\x00\x00\x00bh\x00u.")
-        archive.writestr("x/data/0", bytes(4 * size))
+        archive.writestr("x/data.pkl", b"\x80\x02}(" + text(b"a") + tensor + b"q\x00" + text(b"b") + b"h\x00u.")
+        archive.writestr("x/data/0", bytes(4 * stored))
         archive.writestr("x/version", "3\n")
 
 
@@ -347,6 +348,13 @@ class Convert(CommandTest):
         self.assertLess((self.folder / "double.pt").stat().st_size, 2 * 8 * 256)
         tensors, _ = self.converted(model=self.folder / "double.pt")
         self.assertEqual(tensors, dict.fromkeys(("a", "b"), ("F64", [256], bytes(8 * 256))))
+
+    def test_one_number_repeated_without_end_is_refused(self):
+        bomb = self.folder / "bomb.pt"
+        write_tied_state_dict(bomb, 2**31 - 1, stride=0)
+        self.refused(attn("convert", bomb, self.model), 3, "in: expected tensors that repeat their bytes up to 64 times")
+        write_tied_state_dict(bomb, 1000, stride=0)
+        self.assertEqual(self.converted(model=bomb)[0]["a"], ("F32", [1000], bytes(4000)))
 
     def test_prefix_keeps_the_names_under_it(self):
         result = attn("convert", self.model, self.folder / "out.safetensors", "--prefix", "a.")
