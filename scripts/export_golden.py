@@ -4,7 +4,7 @@
 Without options: tests/golden/data, one file for each case of tests/golden/cases.json.
 --live DIR: random cases of every module with random weights, to be met bit for bit on this machine.
 --init DIR: initial parameters under given seeds, and the random numbers that follow them.
---quickstart DIR: each module at a real size: its weights in two formats, results and time.
+--quickstart DIR: each module at a real size: its weights in four formats, results and time.
 """
 
 import argparse
@@ -198,8 +198,19 @@ def forward_seconds(case, module, tensors, runs=15):
     return best
 
 
+def save_weights(module, folder, name):
+    """TorchScript, safetensors, and a state_dict in the zip and in the legacy format; their names."""
+    files = [f"{name}.ts", f"{name}.safetensors", f"{name}.pt", f"{name}.legacy.pt"]
+    script, tensors, zipped, legacy = (folder / file for file in files)
+    torch.jit.script(module).save(str(script))
+    safetensors.torch.save_file(module.state_dict(), tensors)
+    torch.save(module.state_dict(), zipped)
+    torch.save(module.state_dict(), legacy, _use_new_zipfile_serialization=False)
+    return files
+
+
 def export_quickstart(folder):
-    """NAME.ts, NAME.safetensors (weights) and NAME.golden.safetensors (inputs, results, time)."""
+    """NAME.golden.safetensors (inputs, results, time) and the weights, as `save_weights` does."""
     progress = Progress(len(QUICKSTART))
     for number, (name, case) in enumerate(QUICKSTART.items()):
         case = {"name": name, **case, "dtype": "float32", "seed": 1 + number, "gradients": False}
@@ -207,9 +218,7 @@ def export_quickstart(folder):
         given = {f"param.{key}": p for key, p in module.state_dict().items()}
         inputs = {f"input.{key}": torch.randn(shape) for key, shape in case["inputs"].items()}
         if given:
-            case["weights"] = [f"{name}.ts", f"{name}.safetensors"]
-            torch.jit.script(module).save(str(folder / f"{name}.ts"))
-            safetensors.torch.save_file(module.state_dict(), folder / f"{name}.safetensors")
+            case["weights"] = save_weights(module, folder, name)
         tensors, metadata = golden_file.golden(case, given | inputs, LARGEST_LIVE)
         seconds = forward_seconds(case, module, given | inputs)
         metadata["seconds"] = json.dumps(seconds)

@@ -5,7 +5,7 @@
 #include <iostream>
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;  // the weights of a causal layer, TorchScript or safetensors
+  if (argc != 2) return 2;  // the weights of a causal layer, in any format
   // A layer that was trained in Python, with its parameters under their Python names.
   attn::CausalMultiheadAttention layer(512, 8);
   std::cout << attn::load_weights(layer, argv[1]) << "\n" << layer << "\n";

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "golden/subject.h"
+#include "weights/formats/format_error.h"
 #include "weights/recognise.h"
 
 namespace attn::golden {
@@ -36,17 +37,18 @@ RecognisedLayer find_layer(const GivenWeights& weights) {
     if (layer.module != "attn::" + weights.module || layer.layout != weights.layout) continue;
     if (layer.prefix == weights.prefix) return std::move(layer);
     if (others.size() < kMostText)
-      others += (others.empty() ? "; it has one under \"" : ", \"") + layer.prefix + '"';
+      others += (others.empty() ? "; it has one under " : ", ") + formats::in_quotes(layer.prefix);
   }
   TORCH_CHECK(false, "[check] --weights: expected a ", weights.module,
-              weights.layout.empty() ? "" : " in the layout ", weights.layout,
-              " under the prefix \"", weights.prefix, "\", got none that attn recognises in ",
+              weights.layout.empty() ? "" : " in the layout ", weights.layout, " under the prefix ",
+              formats::in_quotes(weights.prefix), ", got none that attn recognises in ",
               weights.path, others);
 }
 
 Json options_of(const GivenWeights& weights) {
+  const RecognisedLayer layer = find_layer(weights);
   Json options = Json::object();
-  for (const auto& [name, told, is_option] : find_layer(weights).arguments) {
+  for (const auto& [name, told, is_option] : layer.arguments) {
     std::optional<int64_t> value = told;
     if (is_heads(name) && weights.heads > 0) {
       TORCH_CHECK(!told || *told == weights.heads, "[check] --heads: expected ", told.value_or(0),
@@ -122,7 +124,7 @@ void take_tensors(Golden& golden, const NamedTensors& tensors) {
     const bool is_argument =
         name == "mask" || std::ranges::find(arguments, name) != arguments.end();
     TORCH_CHECK(is_argument || name == "output", "[check] ", golden.path,
-                ": expected tensors named ", known, ", got \"", name, '"');
+                ": expected tensors named ", known, ", got ", formats::in_quotes(name));
     golden.tensors.emplace_back(is_argument ? "input." + name : name, tensor.clone());
   }
 }

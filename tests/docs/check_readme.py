@@ -12,7 +12,7 @@ def problems():
     example = (ROOT / "examples/first_steps/main.cpp").read_text()
     if f"```cpp\n{example}```" not in readme:
         yield "README.md does not show examples/first_steps/main.cpp as it stands"
-    for page in ("README.md", "CONTRIBUTING.md", "tests/golden/README.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "tests/golden/README.md", *sorted(ROOT.glob("docs/*.md"))):
         text = (ROOT / page).read_text()
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if "://" not in target and not (ROOT / page).parent.joinpath(target).exists():

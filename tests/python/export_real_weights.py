@@ -144,7 +144,7 @@ def export_rlor(path, library, folder):
     trained(checkpoint, library)
     torch.jit.script(root).save(str(folder / "rlor.ts"))
     safetensors.torch.save_file(checkpoint, folder / "rlor.safetensors")
-    declared = list(cases(RLOR, {"weights": ["rlor.pt", "rlor.ts", "rlor.safetensors"]}))
+    declared = list(cases(RLOR, {"weights": ["rlor.ts", "rlor.safetensors", "rlor.pt"]}))
     write_goldens(declared, lambda prefix: root.get_submodule(prefix.rstrip(".")), library, folder)
 
 

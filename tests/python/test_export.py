@@ -222,6 +222,10 @@ class TheExporter(unittest.TestCase):
             module = torch.jit.load(self.folder / f"{name}.ts").eval()
             weights = safetensors.torch.load_file(self.folder / f"{name}.safetensors")
             self.assertEqual(set(weights), set(module.state_dict()))
+            for file in case["weights"][2:]:
+                loaded = torch.load(self.folder / file, weights_only=True)
+                self.assertEqual(list(loaded), list(module.state_dict()))
+                self.assertTrue(all(torch.equal(x, weights[key]) for key, x in loaded.items()))
             arguments = golden_case.arguments_of(case, stored, torch.float32)
             with torch.no_grad():
                 returned = module(**arguments)

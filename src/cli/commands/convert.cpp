@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 
 #include "cli/commands/commands.h"
@@ -21,6 +22,10 @@ namespace {
 
 /// Entries that are named of what was left behind.
 constexpr size_t kShown = 5;
+
+/// Bytes of tensors that are fine however few the file has, and how often these may be repeated.
+constexpr double kAnyClaim = 1 << 30;
+constexpr double kMostRepeats = 64;
 
 constexpr std::array kFormats = {std::pair{"safetensors", WeightFormat::kSafetensors},
                                  std::pair{"state_dict", WeightFormat::kStateDict},
@@ -60,6 +65,20 @@ WeightFormat output_format(const ConvertArguments& arguments) {
       ->second;
 }
 
+/// A small file may claim terabytes, of one number repeated by strides of 0.
+void check_claim(const NamedTensors& tensors) {
+  double claimed = 0.0, stored = 0.0;
+  std::set<const void*> storages;
+  for (const auto& [name, tensor] : tensors) {
+    claimed += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
+    const at::Storage& storage = tensor.storage();
+    if (storages.insert(storage.data()).second) stored += static_cast<double>(storage.nbytes());
+  }
+  TORCH_CHECK(claimed <= std::max(kAnyClaim, kMostRepeats * stored),
+              "[convert] in: expected tensors that repeat their bytes up to ", kMostRepeats,
+              " times, got ", claimed, " bytes made of ", stored);
+}
+
 /// Floating tensors in another dtype. Those that are the same tensor under two names stay one.
 void convert_dtype(NamedTensors& tensors, at::ScalarType dtype) {
   using Place = std::tuple<const void*, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
@@ -93,6 +112,7 @@ WeightFile read_input(const ConvertArguments& arguments) {
   TORCH_CHECK(!file.tensors.empty() || arguments.prefix.empty(),
               "[convert] --prefix: expected the beginning of a tensor's name, got \"",
               printable(arguments.prefix), '"');
+  check_claim(file.tensors);
   // A .npy file keeps no name.
   if (file.format == "npy" && file.tensors.size() == 1)
     file.tensors.front().first = std::filesystem::path(arguments.in).stem().string();
