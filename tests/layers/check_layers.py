@@ -29,7 +29,7 @@ ALLOWED = {
     "src/golden": ["golden/", "weights/", "attn/", "nlohmann/", *TORCH],
     "src/bench": ["bench/", "attn/", *TORCH],
     "src/cli": ["cli/", "bench/", "golden/", "weights/formats/", "weights/recognise.h", "weights/save_format.h", "attn/", "CLI/", "fmt/", "nlohmann/", *TORCH],
-    "bench": ["bench/", "benchmark/", "attn/", *TORCH],
+    "bench": ["bench/", "benchmark/", "attn/", "sys/", *TORCH],
 }
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
