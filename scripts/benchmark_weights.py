@@ -175,6 +175,7 @@ class Table:
         times = [[] for _ in tasks]
         for _ in range(ROUNDS):
             for taken, task in zip(times, tasks):
+                os.sync()  # or this one would wait for what another has left to write
                 taken.append(task())
         texts = [f"{duration(min(x))} ({duration(statistics.median(x))})" for x in times]
         for number, (call, _) in enumerate(opponents, 1):

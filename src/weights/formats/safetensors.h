@@ -59,7 +59,9 @@ std::uint64_t safetensors_header_length(std::string_view start, std::uint64_t fi
 /// @throws FormatError naming the tensor and the rule
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_size);
 
-/// A safetensors file: a storage for each tensor, in the order of the data.
+/// A safetensors file: a storage for each tensor, in the order of the data. Beyond the header's rules a
+/// tensor must have at most kMaxDimensions dimensions and fewer than 2^63 elements and bits, where a
+/// size of 0 counts as 1.
 /// @throws FormatError
 StoredFile read_safetensors(std::string_view file);
 
