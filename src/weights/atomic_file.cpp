@@ -39,6 +39,8 @@ void AtomicFile::fail(const std::string& what, int error) const {
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  TORCH_CHECK(path.find('\0') == path.npos,
+              "[save_weights] path: expected no zero byte, got one behind ", path.c_str());
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
   if (!error) path_ = target;

@@ -35,6 +35,7 @@ std::string reason(const std::exception& error) {
 }
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+  if (path.find('\0') != path.npos) refuse_file(path.c_str(), "a path with a zero byte behind it");
   // A pipe would block without O_NONBLOCK.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   const int open_error = errno;

@@ -71,8 +71,9 @@ std::optional<Directory> read_directory(std::string_view file, bool opaque) {
   if (begins_like_zip(file)) return read_zip(file, opaque);
   if (formats::begins_like_torch_tar(file)) {
     throw formats::FormatError(
-        "a torch.save file of PyTorch 0.1.9 or older, which is not read: save "
-        "it again with a newer one");
+        "a tar archive (torch.save of PyTorch 0.1.9 or older wrote such: save it again with a "
+        "newer "
+        "one; from other tools: unpack it)");
   }
   if (formats::begins_like_npy(file)) return Directory{"npy", formats::read_npy(file)};
   if (formats::begins_like_pickle(file)) {

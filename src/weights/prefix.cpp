@@ -21,8 +21,10 @@ std::string_view name_of(const NamedShapes::value_type* tensor) { return tensor-
 
 bool fits(const Sorted& sorted, const NamedShapes& targets, const std::string& prefix) {
   const auto begin = std::ranges::lower_bound(sorted, prefix, {}, name_of);
+  // One more than there may be tells as much as all: prefixes may stand before each other.
+  const auto few = begin + std::min(sorted.end() - begin, std::ssize(targets) + 1);
   const auto end = std::find_if_not(
-      begin, sorted.end(), [&](const auto* tensor) { return tensor->first.starts_with(prefix); });
+      begin, few, [&](const auto* tensor) { return tensor->first.starts_with(prefix); });
   return end - begin == std::ssize(targets) &&
          std::ranges::all_of(targets, [&](const auto& target) {
            const std::string name = prefix + target.first;

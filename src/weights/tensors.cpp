@@ -33,29 +33,59 @@ void swap_bytes(std::span<char> bytes, std::size_t number) {
     std::reverse(bytes.begin() + i, bytes.begin() + i + number);
 }
 
+/// What the tensors of a storage make of it.
+struct Use {
+  /// What it must begin at a multiple of.
+  std::size_t aligned = 1;
+  /// The bytes from the first bool to the last.
+  std::uint64_t bools_begin = ~std::uint64_t{0}, bools_end = 0;
+  bool has_others = false;
+
+  void add(const StoredTensor& tensor) {
+    aligned = std::max(aligned, formats::number_bytes(tensor.type));
+    has_others |= tensor.type != ElementType::kBool;
+    if (tensor.type != ElementType::kBool || std::ranges::count(tensor.sizes, 0U) > 0) return;
+    std::uint64_t end = tensor.offset + 1;
+    for (std::size_t i = 0; i < tensor.sizes.size(); ++i)
+      end += (tensor.sizes[i] - 1) * tensor.strides[i];
+    bools_begin = std::min(bools_begin, tensor.offset);
+    bools_end = std::max(bools_end, end);
+  }
+};
+
+/// Bytes other than 0 and 1 are no valid bool in C++. Once for each storage: many tensors may be views
+/// of it.
+void make_true(const StoredTensor& tensor, const Use& use, std::span<char> storage) {
+  for (std::uint64_t i = use.bools_begin; i < use.bools_end; ++i) {
+    // Only where needed: a page that is written to is copied.
+    if (storage[i] == 0 || storage[i] == 1) continue;
+    if (use.has_others) {
+      refuse_tensor(tensor, "expected bools of 0 and 1 in memory that it shares, got another byte");
+    }
+    storage[i] = 1;
+  }
+}
+
 /// Storages of a file, each made when its first tensor asks for it.
 class Storages {
  public:
   Storages(const StoredFile& file, const std::shared_ptr<const MappedFile>& mapping)
-      : file_(file), mapping_(mapping), made_(file.storages.size()), aligned_(made_.size(), 1) {
-    for (const StoredTensor& tensor : file.tensors) {
-      std::size_t& aligned = aligned_[tensor.storage];
-      aligned = std::max(aligned, formats::number_bytes(tensor.type));
-    }
+      : file_(file), mapping_(mapping), made_(file.storages.size()), uses_(made_.size()) {
+    for (const StoredTensor& tensor : file.tensors) uses_[tensor.storage].add(tensor);
   }
 
   const c10::Storage& of(const StoredTensor& tensor) {
     auto& made = made_[tensor.storage];
-    if (!made) made = make(tensor, file_.storages[tensor.storage], aligned_[tensor.storage]);
+    if (!made) made = make(tensor, file_.storages[tensor.storage], uses_[tensor.storage]);
     return *made;
   }
 
  private:
   c10::Storage make(const StoredTensor& tensor, const formats::Storage& storage,
-                    std::size_t aligned) const {
+                    const Use& use) const {
     const std::string_view stored = mapping_->bytes().substr(storage.begin, storage.stored_size);
     const bool as_it_lies = !storage.deflated && storage.swap == 1 &&
-                            reinterpret_cast<std::uintptr_t>(stored.data()) % aligned == 0;
+                            reinterpret_cast<std::uintptr_t>(stored.data()) % use.aligned == 0;
     c10::DataPtr memory =
         as_it_lies ? in_mapping(storage) : c10::GetCPUAllocator()->allocate(storage.size);
     const std::span bytes(static_cast<char*>(memory.mutable_get()), storage.size);
@@ -73,6 +103,7 @@ class Storages {
       }
     }
     if (storage.swap > 1) swap_bytes(bytes, storage.swap);
+    make_true(tensor, use, bytes);
     return {c10::Storage::use_byte_size_t(), storage.size, std::move(memory), nullptr, false};
   }
 
@@ -85,8 +116,7 @@ class Storages {
   const StoredFile& file_;
   const std::shared_ptr<const MappedFile>& mapping_;
   std::vector<std::optional<c10::Storage>> made_;
-  /// What each storage must begin at a multiple of.
-  std::vector<std::size_t> aligned_;
+  std::vector<Use> uses_;
 };
 
 std::vector<int64_t> signed_sizes(const std::vector<std::uint64_t>& sizes) {
@@ -104,17 +134,6 @@ void halve_last(const StoredTensor& stored, std::vector<int64_t>& sizes,
   for (auto stride = strides.begin(); stride + 1 < strides.end(); ++stride) *stride /= 2;
 }
 
-/// Bytes other than 0 and 1 are no valid bool in C++.
-void make_true(const at::Tensor& tensor, std::span<char> storage) {
-  if (tensor.numel() == 0) return;
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  for (char& byte : storage.subspan(tensor.storage_offset(), last + 1 - tensor.storage_offset())) {
-    // Only where needed: a page that is written to is copied.
-    if (byte != 0 && byte != 1) byte = 1;
-  }
-}
-
 at::Tensor make_tensor(const StoredTensor& stored, Storages& storages) {
   const auto dtype = scalar_type(stored.type);
   if (!dtype) {
@@ -128,8 +147,6 @@ at::Tensor make_tensor(const StoredTensor& stored, Storages& storages) {
   at::Tensor tensor =
       at::empty({0}, at::TensorOptions(*dtype).device(at::kCPU).requires_grad(false));
   tensor.set_(storage, static_cast<int64_t>(stored.offset), sizes, strides);
-  if (*dtype == at::kBool)
-    make_true(tensor, {static_cast<char*>(storage.mutable_data()), storage.nbytes()});
   return tensor;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/files.h"
+#include "support/pickle_bytes.h"
 #include "support/safetensors_writer.h"
 
 namespace attn {
@@ -151,6 +152,33 @@ TEST(ReadWeights, ReadsAnyNonzeroByteAsTrue) {
   const at::Tensor tensor = read_weights(file.path()).at(0).second;
   EXPECT_EQ(std::string(static_cast<const char*>(tensor.const_data_ptr()), 3),
             std::string("\0\1\1", 3));
+}
+
+TEST(ReadWeights, ChangesNoBytesThatATensorOfAnotherTypeShares) {
+  namespace pickled = testing::pickled;
+  const auto view = [](const char* dtype, int64_t size) {
+    const std::string storage =
+        pickled::storage_id({pickled::text("storage"), pickled::global("torch", "UntypedStorage"),
+                             pickled::text("0"), pickled::text("cpu"), pickled::integer(4)});
+    return pickled::call(
+        pickled::global("torch._utils", "_rebuild_tensor_v3"),
+        {storage, pickled::integer(0), pickled::integers({size}), pickled::integers({1}),
+         pickled::boolean(false), pickled::ordered_dict(), pickled::global("torch", dtype)});
+  };
+  const std::string value = pickled::dict(
+      {{pickled::text("f"), view("float32", 1)}, {pickled::text("b"), view("bool", 4)}});
+  const TempFile one(pickled::archive(value, {{"data/0", std::string("\0\0\x80\x3f", 4)}}));
+  expect_refused(one.path(), "bools of 0 and 1 in memory that it shares");
+  const TempFile tiny(pickled::archive(value, {{"data/0", std::string("\1\0\0\0", 4)}}));
+  EXPECT_EQ(read_weights(tiny.path()).size(), 2U);
+}
+
+TEST(ReadWeights, RefusesAPathWithAZeroByte) {
+  // The system would open the file that is named before it.
+  const TempFile file(safetensors_bytes("{}", ""));
+  const std::string path = file.path() + '\0' + ".other";
+  EXPECT_THROW(read_weights(path), WeightsError);
+  EXPECT_THROW(save_weights({{"w", at::tensor(1.0F)}}, file.path() + '\0' + ".pt"), c10::Error);
 }
 
 TEST(ReadWeights, RefusesSizesThatLibTorchCannotHold) {

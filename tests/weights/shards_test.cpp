@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "support/zip_bytes.h"
 #include "weights/projections.h"
 
 namespace attn {
@@ -77,6 +78,26 @@ TEST_F(Shards, MustLieBesideTheIndexAndBeNoIndexThemselves) {
             std::string::npos);
   EXPECT_NE(refusal(R"("w": "model.safetensors.index.json")").find("another kind"),
             std::string::npos);
+}
+
+TEST_F(Shards, MayNotInflateTogetherToMoreThanTheLimit) {
+  std::string map;
+  for (int i = 0; i < 16; ++i) {
+    // What is refused for its size is not inflated.
+    const std::string header = "\x93NUMPY\1" + std::string(1, '\0') + testing::number(59, 2) +
+                               "{'descr':'|u1','fortran_order':False,'shape':(63999931,),}\n";
+    ASSERT_EQ(header.size(), 10U + 59U);
+    const std::string stored = '\0' + testing::number(header.size(), 2) +
+                               testing::number(~header.size() & 0xFFFF, 2) + header +
+                               std::string(63'000, 'x');
+    testing::ZipPart part = testing::zip_part("w" + std::to_string(i) + ".npy", stored, 0);
+    part.both([](auto& fields) { fields.method = 8, fields.size = 64'000'000; });
+    const std::string name = std::to_string(i) + ".npz";
+    std::ofstream(folder_ + name, std::ios::binary) << testing::zip_bytes({part});
+    map += (i ? ", \"w" : "\"w") + std::to_string(i) + "\": \"" + name + '"';
+  }
+  const std::string text = refusal(map);
+  EXPECT_NE(text.find("inflate to more than 1000000000 bytes together"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ void Listing::add(StoredTensor tensor) {
   if (!names_.insert(tensor.name).second) {
     refuse("tensor " + in_quotes(tensor.name), "one of this name", "two");
   }
-  visit(tensor.sizes.size());
+  // A size and its stride take the memory of four values.
+  visit(4 * tensor.sizes.size());
   file_.tensors.push_back(std::move(tensor));
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weights/formats/format_error.h"
+#include "weights/formats/limits.h"
 #include "weights/formats/pickle_builder.h"
 #include "weights/formats/pickle_machine.h"
 #include "weights/formats/pickle_scalars.h"
@@ -32,6 +33,9 @@ class Machine {
       begin_ = bytes_.position();
       opcode_ = '\0';
       try {
+        if (++opcodes_ > kMaxPickleOpcodes) {
+          refuse("at most " + std::to_string(kMaxPickleOpcodes) + " opcodes", "more");
+        }
         opcode_ = static_cast<unsigned char>(bytes_.take(1)[0]);
         step();
       } catch (const FormatError& error) {
@@ -239,6 +243,7 @@ class Machine {
   PickleStack stack_;
   PickleBuilder builder_;
   std::size_t begin_ = 0;
+  std::size_t opcodes_ = 0;
   unsigned char opcode_ = '\0';
 };
 

@@ -85,7 +85,8 @@ struct Pickle {
 
 /// Reads a pickle of protocol 0 to 5 as data. Nothing is imported or called, whatever it names.
 ///
-/// At most kMaxPickle bytes, kMaxPickleValues values and kMaxDepth marks at a time. None, True,
+/// At most kMaxPickle bytes, kMaxPickleOpcodes opcodes, kMaxPickleValues values and kMaxDepth marks
+/// at a time. None, True,
 /// False, the empty tuple, ints of a byte and classes of one name are one value each.
 /// @throws FormatError naming the opcode and its byte
 Pickle read_pickle(std::string_view bytes);

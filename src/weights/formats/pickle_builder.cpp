@@ -67,6 +67,11 @@ PickleBuilder::Index PickleBuilder::global(std::string_view module, std::string_
     refuse("a name below " + std::to_string(kMaxGlobalName) + " bytes",
            std::to_string(module.size() + name.size()));
   }
+  // Each time it is put together, and STACK_GLOBAL needs few bytes for long names.
+  named_ += module.size() + name.size();
+  if (named_ > kMaxNameBytes) {
+    refuse("at most " + std::to_string(kMaxNameBytes) + " bytes of names", "more");
+  }
   if (!is_utf8(module) || !is_utf8(name)) refuse("a name in UTF-8", "other bytes");
   std::string whole = std::string(module) + '.' + std::string(name);
   if (const auto known = globals_.find(whole); known != globals_.end()) return known->second;

@@ -45,6 +45,8 @@ class PickleBuilder {
 
   std::map<std::int64_t, Index> constants_;
   std::map<std::string_view, Index> globals_;
+  /// Bytes of the names of classes that were put together.
+  std::size_t named_ = 0;
 };
 
 }  // namespace attn::formats

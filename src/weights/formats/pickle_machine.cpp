@@ -1,5 +1,6 @@
 #include "weights/formats/pickle_machine.h"
 
+#include <algorithm>
 #include <string>
 
 #include "weights/formats/format_error.h"
@@ -91,7 +92,8 @@ void PickleStack::drop_marked() {
 }
 
 void PickleStack::remember(std::uint64_t index, std::size_t position) {
-  if (index >= position + kMemoSlack) refuse("an index near its position", std::to_string(index));
+  if (index >= std::min(position + kMemoSlack, kMaxPickleOpcodes))
+    refuse("an index near its position", std::to_string(index));
   const Index value = top(1)[0];
   if (index >= memo_.size()) memo_.resize(index + 1, PickleValue::kNothing);
   if (memo_[index] == PickleValue::kNothing) ++remembered_;

@@ -35,7 +35,11 @@ StoredFile read_nested(std::string_view file, const ZipRecord& record) {
   if (record.size == 0) return {};
   const std::string_view bytes = file.substr(record.begin, record.size);
   try {
-    StoredFile nested = read_state_dict(bytes, ZipArchive(bytes));
+    const ZipArchive archive(bytes);
+    // torch.save deflates nothing, and many archives could inflate to more than one may.
+    if (std::ranges::any_of(archive.records(), &ZipRecord::deflated))
+      refuse("archive", "bytes as they are", "deflated ones");
+    StoredFile nested = read_state_dict(bytes, archive);
     for (Storage& storage : nested.storages) storage.begin += record.begin;
     return nested;
   } catch (const FormatError& error) {
@@ -139,7 +143,16 @@ class Pt2Reader {
     }
   }
 
+  /// The names of models stand before many others.
+  void count(std::string_view name) {
+    name_bytes_ += name.size();
+    if (name_bytes_ > kMaxNameBytes) {
+      refuse("archive", "at most " + std::to_string(kMaxNameBytes) + " bytes of names", "more");
+    }
+  }
+
   void add(StoredTensor tensor) {
+    count(tensor.name);
     if (!names_.insert(tensor.name).second) {
       refuse("tensor " + in_quotes(tensor.name), "one of this name", "two");
     }
@@ -151,6 +164,7 @@ class Pt2Reader {
     if (!archive_.find(name)) return;
     for (const Pt2Weight& constant : config(name)) {
       file_.skipped.push_back({prefix + constant.name, "constant"});
+      count(file_.skipped.back().name);
     }
   }
 
@@ -163,6 +177,7 @@ class Pt2Reader {
   std::set<std::string> pickled_;
   /// Bytes of text that were read.
   std::uint64_t read_ = 0;
+  std::uint64_t name_bytes_ = 0;
 };
 
 }  // namespace

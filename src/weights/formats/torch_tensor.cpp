@@ -68,15 +68,24 @@ std::vector<std::uint64_t> natural_numbers(const TorchPickle& pickle, Index inde
 void check_metadata(const TorchPickle& pickle, Index index) {
   const TorchNode node = pickle.node(index);
   if (pickle.pickle()[index].kind == kNone) return;
-  if (node.kind != TorchNode::Kind::kMapping) {
+  if (node.kind != TorchNode::Kind::kMapping || node.items_are_pairs) {
     refuse("metadata", "a dict", text_of(pickle.pickle()[index]));
   }
-  for (std::size_t i = 1; !node.items_are_pairs && i < node.items.size(); i += 2) {
+  // Many tensors may share it.
+  constexpr std::size_t kMostItems = 64;
+  if (node.items.size() > kMostItems) refuse("metadata", "a few values", "many");
+  for (std::size_t i = 1; i < node.items.size(); i += 2) {
     const PickleValue& value = pickle.pickle()[node.items[i]];
     if (value.kind == kBool && value.integer == 0) continue;
     refuse("metadata", "numbers as they lie in memory",
            "a view with " + text_of(pickle.pickle()[node.items[i - 1]]) + " set");
   }
+}
+
+/// What is set in a tensor changes its memory or its place in PyTorch, which never pickles it so.
+void check_untouched(const PickleValue& object) {
+  if (object.state == PickleValue::kNothing && object.item_count == 0) return;
+  refuse("call", "a tensor as it was made", "one with a state or items set in it");
 }
 
 }  // namespace
@@ -100,6 +109,10 @@ TorchStorage TorchPickle::storage(Index persistent) const {
   }
   TorchStorage storage;
   storage.key = text_argument(pickle_[items[2]], "persistent id, key");
+  if (storage.key.size() > kMaxStorageKey) {
+    refuse("persistent id, key", "at most " + std::to_string(kMaxStorageKey) + " bytes",
+           std::to_string(storage.key.size()));
+  }
   const std::string where = "storage " + in_quotes(storage.key);
   const KnownGlobal* known = global(items[1]);
   if (!known || known->role != kStorage) {
@@ -122,6 +135,7 @@ TorchPickle::Tensor TorchPickle::tensor(Index index) const {
   const PickleValue& object = pickle_[index];
   const KnownGlobal* callable = object.kind == kObject ? global(object.callable) : nullptr;
   Index arguments = object.arguments;
+  check_untouched(object);
   // Parameters and classes around the tensor itself.
   for (std::size_t depth = 0; depth < kMaxDepth; ++depth) {
     if (!callable) refuse("call", "a function that makes a tensor", "none");
@@ -130,6 +144,7 @@ TorchPickle::Tensor TorchPickle::tensor(Index index) const {
       check_count("_rebuild_parameter", items.size(), 3, 4);
       const PickleValue& inner = pickle_[items[0]];
       if (inner.kind != kObject) refuse("_rebuild_parameter", "a tensor", text_of(inner));
+      check_untouched(inner);
       callable = global(inner.callable);
       arguments = inner.arguments;
     } else if (callable->role == kRebuildFromType) {

@@ -85,6 +85,9 @@ class ModuleWalk {
     const TorchScriptClass& declared = *declaration(torch_.pickle()[module.object]);
     const auto items = attributes(module.object);
     listing_.visit(2 * items.size() + 1);
+    // A long name of many attributes is compared each time.
+    for (std::size_t i = 0; i < items.size(); i += 2)
+      listing_.name_bytes(torch_.pickle()[items[i]].text.size());
     const auto is_parameter = [&](Index name) {
       return declared.parameters.contains(torch_.pickle()[name].text);
     };

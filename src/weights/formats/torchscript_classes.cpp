@@ -9,13 +9,14 @@
 namespace attn::formats {
 namespace {
 
-/// The strings of a line `["weight", "bias", ]`.
-std::set<std::string, std::less<>> string_list(std::string_view line, std::string_view where) {
+/// The strings, at most so many, of a line `["weight", "bias", ]`.
+TorchScriptClasses::Names string_list(std::string_view line, std::size_t most,
+                                      std::string_view where) {
   const auto refuse = [&]() {
     throw FormatError("code of " + in_quotes(where) + ": expected a list of names, got " +
                       in_quotes(line));
   };
-  std::set<std::string, std::less<>> names;
+  TorchScriptClasses::Names names;
   if (!line.starts_with('[') || !line.ends_with(']')) refuse();
   std::string_view rest = line.substr(1, line.size() - 2);
   while (!rest.empty()) {
@@ -25,6 +26,10 @@ std::set<std::string, std::less<>> string_list(std::string_view line, std::strin
     auto name = unquoted(rest.substr(0, end + 1));
     if (!name) refuse();
     names.insert(*std::move(name));
+    if (names.size() > most) {
+      throw FormatError("code of " + in_quotes(where) + ": expected at most " +
+                        std::to_string(kMaxTensors) + " names, got more");
+    }
     rest.remove_prefix(end + 1);
     if (!rest.starts_with(", ")) {
       if (!rest.empty()) refuse();
@@ -47,6 +52,13 @@ const TorchScriptClass* TorchScriptClasses::find(std::string_view name) {
   return known == classes_.end() ? nullptr : &known->second;
 }
 
+TorchScriptClasses::Names TorchScriptClasses::names(std::string_view line,
+                                                    std::string_view module) {
+  Names names = string_list(line, kMaxTensors - names_, module);
+  names_ += names.size();
+  return names;
+}
+
 void TorchScriptClasses::read_file(std::string_view module) {
   files_.emplace(module);
   std::string path = "code/" + std::string(module) + ".py";
@@ -62,14 +74,18 @@ void TorchScriptClasses::read_file(std::string_view module) {
     if (line.starts_with("class ")) {
       const std::size_t end = line.find_first_of("(:");
       if (end == line.npos) continue;
+      if (classes_.size() >= kMaxClasses) {
+        throw FormatError("code of " + in_quotes(module) + ": expected at most " +
+                          std::to_string(kMaxClasses) + " classes, got more");
+      }
       current = &classes_[std::string(module) + '.' + std::string(line.substr(6, end - 6))];
       current->is_module = line.substr(end) == "(Module):";
     } else if (!line.starts_with(' ') && !line.empty()) {
       current = nullptr;
     } else if (current && line.starts_with(kParameters)) {
-      current->parameters = string_list(line.substr(kParameters.size()), module);
+      current->parameters = names(line.substr(kParameters.size()), module);
     } else if (current && line.starts_with(kBuffers)) {
-      current->buffers = string_list(line.substr(kBuffers.size()), module);
+      current->buffers = names(line.substr(kBuffers.size()), module);
     }
   }
 }

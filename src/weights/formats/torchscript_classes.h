@@ -22,6 +22,8 @@ struct TorchScriptClass {
 /// The class declarations in a TorchScript archive's code, of which nothing else is read.
 class TorchScriptClasses {
  public:
+  using Names = std::set<std::string, std::less<>>;
+
   explicit TorchScriptClasses(const TorchArchive& archive) : archive_(archive) {}
 
   /// The class of a whole name, "__torch__.torch.nn.modules.linear.Linear"; nullptr where the archive
@@ -31,12 +33,15 @@ class TorchScriptClasses {
 
  private:
   void read_file(std::string_view module);
+  /// The strings of a line of the code of `module`, counted.
+  Names names(std::string_view line, std::string_view module);
 
   const TorchArchive& archive_;
   std::set<std::string, std::less<>> files_;
   std::map<std::string, TorchScriptClass, std::less<>> classes_;
-  /// Bytes of text that were read.
+  /// Bytes of text, and names of attributes, that were read.
   std::uint64_t read_ = 0;
+  std::size_t names_ = 0;
 };
 
 }  // namespace attn::formats

@@ -165,6 +165,13 @@ TEST(LegacyStateDict, RefusesAStorageOfTwoTypes) {
   refused(legacy, "storage \"7\"", "one type and size");
 }
 
+TEST(LegacyStateDict, RefusesLongKeysOfStorages) {
+  Legacy legacy = one_tensor();
+  legacy.keys = {std::string(513, 'k')};
+  legacy.object = tensor(legacy_storage(legacy.keys[0], 6), 0, {6}, {1});
+  refused(legacy, "persistent id, key", "at most 512 bytes");
+}
+
 TEST(LegacyStateDict, RefusesClassesByName) {
   Legacy legacy = one_tensor();
   legacy.object = call(global("os", "system"), {text("true")});

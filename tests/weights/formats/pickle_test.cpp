@@ -296,6 +296,20 @@ TEST(Pickle, BoundsNamesPutTogetherFromFewBytes) {
   expect_refused("\x8c\x01m" + text(std::string(600, 'x')) + "\x93.", "expected a name below 512");
 }
 
+TEST(Pickle, BoundsLongNamesPutTogetherAgainAndAgain) {
+  std::string bytes = text(std::string(250, 'm')) + "q\1" + text(std::string(250, 'n')) + "q\2";
+  for (std::size_t i = 0; i <= kMaxNameBytes / 500; ++i)
+    bytes +=
+        "h\1h\2\x93"
+        "0";
+  expect_refused(bytes + ".", "bytes of names");
+}
+
+TEST(Pickle, BoundsOpcodes) {
+  // A byte puts four into the stack, the memo or a list, whatever values there are.
+  expect_refused("N" + std::string(kMaxPickleOpcodes, '2') + ".", "at most 32000000 opcodes");
+}
+
 /// One of nearly everything.
 std::string small_pickle() {
   return whole(

@@ -25,6 +25,7 @@ using attn::testing::pickled::dict;
 using attn::testing::pickled::float_storage;
 using attn::testing::pickled::tensor;
 using attn::testing::pickled::text;
+using attn::testing::pickled::whole;
 using Records = std::vector<std::pair<std::string, std::string>>;
 using Sizes = std::vector<std::uint64_t>;
 
@@ -45,7 +46,10 @@ struct Weight {
 
 std::string config(const std::vector<Weight>& weights) {
   std::string text = R"({"config": {)";
-  for (const Weight& weight : weights) text += (&weight == &weights[0] ? "" : ", ") + weight.json();
+  for (const Weight& weight : weights) {
+    text += &weight == weights.data() ? "" : ", ";
+    text += weight.json();
+  }
   return text + "}}";
 }
 
@@ -183,6 +187,32 @@ TEST(Pt2, ReadsAPickledRecordOnce) {
                   {"data/weights/weight_0", saved("")}}));
       },
       "tensor \"b\"", "a pickled tensor of its own");
+}
+
+TEST(Pt2, RefusesDeflatedRecordsInside) {
+  // Many archives inside may not each inflate to what one may.
+  const std::string pickle = whole(tensor(float_storage("0", 6), 0, {6}, {1}));
+  ZipPart storage = zip_part("archive/data/0", "\x4b\x24\x0d\x00", 0);
+  storage.both([](auto& fields) { fields.method = 8, fields.size = 24; });
+  const std::string inside = zip_bytes({zip_part("archive/data.pkl", pickle, 0), storage});
+  expect_refused(
+      [&] {
+        read(pt2({{"data/weights/model.pt", inside}}));
+      },
+      "record \"m/data/weights/model.pt\"", "bytes as they are, got deflated ones");
+}
+
+TEST(Pt2, BoundsNamesMadeOfOneLongModel) {
+  const std::string model(60'000, 'm');
+  std::vector<Weight> weights;
+  for (int i = 0; i < 2000; ++i) weights.push_back({.name = std::to_string(i)});
+  expect_refused(
+      [&] {
+        read(pt2({{"data/weights/" + model + "_weights_config.json", config(weights)},
+                  {"data/weights/a_weights_config.json", config({})},
+                  {"data/weights/weight_0", std::string(24, 'x')}}));
+      },
+      "archive", "bytes of names");
 }
 
 TEST(Pt2, SurvivesEveryChangedByteOfTheList) {

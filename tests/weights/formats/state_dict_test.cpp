@@ -313,6 +313,33 @@ TEST(StateDict, RefusesConjugateAndNegativeViews) {
   refused(with_metadata("neg", true), "metadata", "\"neg\"");
 }
 
+TEST(StateDict, RefusesMetadataThatIsNoSmallDict) {
+  const auto with_metadata = [](const std::string& metadata) {
+    return call(global("torch._utils", "_rebuild_tensor_v2"),
+                {float_storage("0", 6), integer(0), integers({6}), integers({1}), boolean(false),
+                 ordered_dict(), metadata});
+  };
+  // Many tensors may share one, each of which would look through all of it.
+  Entries many;
+  for (int i = 0; i < 1000; ++i) many.emplace_back(integer(i), boolean(false));
+  refused(with_metadata(dict(many)), "metadata", "a few values");
+  const std::string pairs = list({tuple({text("conj"), boolean(true)})});
+  refused(with_metadata(call(global("collections", "OrderedDict"), {pairs})), "metadata", "a dict");
+}
+
+TEST(StateDict, RefusesTensorsThatAreChangedAfterTheyWereMade) {
+  // PyTorch moves the tensor to another storage by the one, and writes into it by the other.
+  const std::string state =
+      tuple({float_storage("0", 6), integer(3), integers({3}), integers({1})});
+  const std::string item = integer(0) + "G\x3f\xf8\0\0\0\0\0\0"s;
+  for (const std::string& change : {state + "b", item + "s"}) {
+    refused(dict({{text("w"), plain_tensor() + change}}), "tensor \"w\"", "as it was made");
+    refused(call(global("torch._utils", "_rebuild_parameter"),
+                 {plain_tensor() + change, boolean(false), ordered_dict()}),
+            "call", "as it was made");
+  }
+}
+
 TEST(StateDict, RefusesTensorsOutsideTheirStorage) {
   const auto placed = [](std::int64_t offset, const std::vector<std::int64_t>& sizes,
                          const std::vector<std::int64_t>& strides) {
@@ -391,6 +418,29 @@ TEST(StateDict, BoundsNamesMadeOfOneLongKey) {
   value += "00h\1q\1";
   for (std::size_t i = 0; i < 90; ++i) value += "0}h\2h\1sq\1";
   refused(value, "checkpoint", "bytes of names");
+}
+
+TEST(StateDict, BoundsSizesThatManyTensorsShare) {
+  // A tensor of six bytes would take a kilobyte.
+  const std::vector<std::int64_t> ones(kMaxDimensions, 1);
+  std::string value = plain_tensor() + "0" + global("torch._utils", "_rebuild_tensor_v2") + "q\1" +
+                      tuple({float_storage("0", 6), integer(0), integers(ones), integers(ones),
+                             boolean(false), ordered_dict()}) +
+                      "q\2";
+  Entries tensors;
+  for (int i = 0; i < 1000; ++i) tensors.emplace_back(integer(i), "h\1h\2R");
+  refused(value + dict(tensors), "checkpoint", "shared a few times");
+}
+
+TEST(StateDict, RefusesLongKeysOfStorages) {
+  // Each tensor would look the whole key up.
+  const std::string key(kMaxStorageKey + 1, 'k');
+  const std::string value = tensor(float_storage(key, 6), 0, {6}, {1});
+  expect_refused(
+      [&] {
+        read(archive(value, {{"data/" + key, std::string(24, 'x')}}));
+      },
+      "persistent id, key", "at most 512 bytes");
 }
 
 TEST(StateDict, RefusesArchivesOfOtherKinds) {

@@ -11,6 +11,7 @@
 #include "support/pickle_bytes.h"
 #include "support/refusal.h"
 #include "weights/formats/format_error.h"
+#include "weights/formats/limits.h"
 
 namespace attn::formats {
 namespace {
@@ -183,6 +184,28 @@ TEST(TorchScript, BoundsModulesThatHoldThemselvesOrOthersManyTimes) {
     value += "0" + linear({{"a", "h\1"}, {"b", "h\1"}}) + "q\1";
   }
   refused(module_file(value), "checkpoint", "shared a few times");
+}
+
+TEST(TorchScript, BoundsLongNamesThatManyAttributesShare) {
+  // Each would be compared with the declared names.
+  const std::string name(1'000'000, 'n');
+  std::string attributes = "}(" + text(name) + "q\1N";
+  for (int i = 0; i < 200; ++i) attributes += "h\1N";
+  refused(module_file(global("__torch__.c", "C") + ")\x81" + attributes + "ub",
+                      {{"code/__torch__/c.py",
+                        "class C(Module):\n  __parameters__ = [\"" + name + "\", ]\n"}}),
+          "checkpoint", "bytes of names");
+}
+
+TEST(TorchScript, BoundsWhatTheCodeDeclares) {
+  std::string classes, names = "class C(Module):\n  __parameters__ = [";
+  for (std::size_t i = 0; i <= kMaxClasses; ++i) classes += "class c" + std::to_string(i) + ":\n";
+  for (std::size_t i = 0; i <= kMaxTensors; ++i) names += '"' + std::to_string(i) + "\", ";
+  const std::string root = object("__torch__.c", "C", {{"training", boolean(true)}});
+  refused(module_file(root, {{"code/__torch__/c.py", classes}}), "code of \"__torch__.c\"",
+          "at most 100000 classes");
+  refused(module_file(root, {{"code/__torch__/c.py", names + "]\n"}}), "code of \"__torch__.c\"",
+          "at most 1000000 names");
 }
 
 TEST(TorchScript, SurvivesEveryChangedByte) {
