@@ -15,7 +15,7 @@ constexpr int kWidth = 30;
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::string title)
+ProgressBar::ProgressBar(std::string_view title)
     : title_(printable(title)), is_seen_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressBar::~ProgressBar() {

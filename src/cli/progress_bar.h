@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace attn::cli {
 
@@ -9,7 +10,7 @@ namespace attn::cli {
 /// gone when the bar is.
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string title);
+  explicit ProgressBar(std::string_view title);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
