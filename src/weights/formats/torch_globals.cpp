@@ -167,7 +167,9 @@ std::optional<KnownGlobal> dtype(std::string_view name) {
 
 /// numpy.float32, numpy.dtypes.Float32DType: types that scalars and arrays name.
 bool is_numpy_type(std::string_view name) {
-  if (name.starts_with("numpy.dtypes.") && name.ends_with("DType")) return true;
+  constexpr std::string_view kDtypes = "numpy.dtypes.";
+  if (name.starts_with(kDtypes) && name.ends_with("DType"))
+    return name.find('.', kDtypes.size()) == name.npos;
   if (!name.starts_with("numpy.")) return false;
   name.remove_prefix(std::string_view("numpy.").size());
   constexpr std::array<std::string_view, 8> kTypes = {"float", "int",  "uint",  "complex",

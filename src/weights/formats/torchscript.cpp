@@ -33,6 +33,18 @@ void check_class(std::string_view name, TorchScriptClasses& classes) {
   if (!known) refuse_class(name);
 }
 
+/// Refuses constants of classes that are neither plain data nor PyTorch's. Their values are not used.
+void check_constants(const TorchArchive& archive) {
+  const std::string bytes = archive.read("constants.pkl", kMaxPickle);
+  const Pickle pickle = read_pickle(bytes);
+  for (const Index index : pickle.globals) {
+    const std::string_view name = pickle[index].text;
+    const bool known =
+        known_global(name) || name.starts_with("torch.") || name.starts_with("__torch__.");
+    if (!known) refuse_class(name);
+  }
+}
+
 /// Lists a module and those inside it, in the order of Python's state_dict().
 class ModuleWalk {
  public:
@@ -157,6 +169,7 @@ StoredFile read_torchscript(std::string_view, const ZipArchive& archive) {
   const TorchPickle torch(pickle, /*opaque=*/true);
   TorchScriptClasses classes(folder);
   for (const std::string& name : torch.opaque()) check_class(name, classes);
+  if (folder.find("constants.pkl")) check_constants(folder);
 
   StoredFile file;
   ArchiveStorages storages(folder, "data/", file);

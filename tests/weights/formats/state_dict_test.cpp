@@ -266,6 +266,11 @@ TEST(StateDict, RefusesClassesByNameWhereverTheyAre) {
   refused(call(ordered_dict(), {}), "pickle", "one that the pickle makes itself");
 }
 
+TEST(StateDict, TakesNoClassOfAnotherModuleForATypeOfNumpy) {
+  refused(global("numpy.dtypes", "os.DType"), "\"numpy.dtypes.os.DType\"", "not known");
+  EXPECT_EQ(read_value(global("numpy.dtypes", "Float64DType")).skipped.size(), 1u);
+}
+
 TEST(StateDict, KeepsUnknownClassesAsInertValuesWhenAsked) {
   const std::string object = call(global("m", "C"), {plain_tensor()});
   const std::string value = dict({{text("a"), object},

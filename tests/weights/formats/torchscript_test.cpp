@@ -158,6 +158,18 @@ TEST(TorchScript, RefusesClassesThatAreNotTheArchives) {
           "_rebuild_qtensor", "a quantized tensor");
 }
 
+TEST(TorchScript, RefusesClassesAmongTheConstantsThatAreNotPyTorchs) {
+  const auto with_constants = [](const std::string& value) {
+    return archive(linear({{"weight", one()}}), {{"constants.pkl", whole(value)},
+                                                 {"data/0", "abcd"},
+                                                 {"code/__torch__/nn.py", std::string(kLinear)}});
+  };
+  const std::string tensors = call(global("torch._utils", "_rebuild_qtensor"), {none()});
+  EXPECT_EQ(read(with_constants(tensors)).tensors.size(), 1u) << "they are not used";
+  refused(with_constants(call(global("os", "system"), {text("true")})), "class \"os.system\"",
+          "not known");
+}
+
 TEST(TorchScript, RefusesWhatIsNoModule) {
   refused(module_file(integer(3)), "archive", "a module, got int");
   refused(module_file(object("__torch__", "Plain", {{"x", one()}})), "archive", "a module");
