@@ -69,7 +69,7 @@ Experiment::Experiment(const Golden& golden, const std::optional<WeightSource>& 
 
 void Experiment::disturb(double unit, uint64_t draw) {
   const at::NoGradGuard no_grad;
-  const auto move = [&](const std::string& name, at::Tensor tensor) {
+  const auto move = [&](const std::string& name, const at::Tensor& tensor) {
     const uint64_t salt = formula_salt("rounding." + name, draw);
     at::Tensor factor = at::empty(tensor.sizes(), at::kDouble);
     auto* values = factor.mutable_data_ptr<double>();
