@@ -39,10 +39,12 @@ class Worker {
   double run(const std::string& task, const std::string& path) {
     if (task == "open") return seconds([&] { read_weights(path); });
     if (task == "read" || task == "keep") {
+      // What was read is let go after the clock has stopped, as in Python.
+      NamedTensors read;
+      copies_.clear();
       return seconds([&] {
-        copies_.clear();
-        for (const auto& [name, tensor] : read_weights(path))
-          copies_.emplace_back(name, tensor.clone());
+        read = read_weights(path);
+        for (const auto& [name, tensor] : read) copies_.emplace_back(name, tensor.clone());
       });
     }
     if (task == "load") {
