@@ -60,7 +60,8 @@ class Tree {
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) node = child(node, parts[i], name);
     torch::jit::Module& module = nodes_[node].module;
     check_free(module.hasattr(parts.back()), name);
-    const at::Tensor value = tensor.detach().cpu();
+    // No lazy conjugation or negation, which no reader of weights takes for numbers.
+    const at::Tensor value = tensor.detach().resolve_conj().resolve_neg().cpu();
     if (is_buffer) {
       module.register_buffer(parts.back(), value);
     } else {

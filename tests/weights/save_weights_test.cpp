@@ -1,6 +1,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
@@ -95,6 +96,20 @@ TEST(SaveWeights, WritesWhatIsNotContiguous) {
                                 {"offset", base[2]}};
   for (const std::string& suffix : kSuffixes)
     expect_same(round_trip(tensors, suffix), tensors, suffix);
+}
+
+TEST(SaveWeights, WritesTheNumbersOfConjugateAndNegativeViews) {
+  const at::Tensor numbers =
+      at::arange(6, at::kFloat).to(at::kComplexFloat).mul(c10::complex<float>(1, 2));
+  const NamedTensors views = {{"c", numbers.conj()}, {"n", at::imag(numbers.conj())}};
+  for (const char* suffix : {".pt", ".ts"}) {
+    const TempFile file("", suffix);
+    save_weights(views, file.path());
+    for (const auto& [name, tensor] : read_weights(file.path())) {
+      const at::Tensor& view = views.at(name == "c" ? 0 : 1).second;
+      EXPECT_TRUE(at::equal(tensor, view.resolve_conj().resolve_neg())) << name << suffix;
+    }
+  }
 }
 
 TEST(SaveWeights, KeepsSharedMemoryAndStridesInAStateDict) {
