@@ -197,7 +197,7 @@ struct ATTN_API SaveOptions {
 /// A state_dict keeps strides. The file is written beside `path` under a temporary name, synced and
 /// renamed: a full disk, an error or a kill leaves the old file whole.
 ///
-/// @throws c10::Error for a name that is empty, twice or no UTF-8, for tensors that are not dense,
+/// @throws c10::Error for a name that is there twice or no UTF-8, for tensors that are not dense,
 /// for dtypes that the format lacks, and for names that TorchScript cannot have; WeightsError where
 /// the file cannot be written
 ATTN_API void save_weights(const NamedTensors& tensors, const std::string& path,
