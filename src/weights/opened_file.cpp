@@ -3,6 +3,7 @@
 #include <attn/weights.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -72,8 +73,7 @@ std::optional<Directory> read_directory(std::string_view file, bool opaque) {
   if (formats::begins_like_torch_tar(file)) {
     throw formats::FormatError(
         "a tar archive (torch.save of PyTorch 0.1.9 or older wrote such: save it again with a "
-        "newer "
-        "one; from other tools: unpack it)");
+        "newer one; from other tools: unpack it)");
   }
   if (formats::begins_like_npy(file)) return Directory{"npy", formats::read_npy(file)};
   if (formats::begins_like_pickle(file)) {
@@ -83,10 +83,8 @@ std::optional<Directory> read_directory(std::string_view file, bool opaque) {
   return std::nullopt;
 }
 
-}  // namespace
-
-OpenedFile open_single_file(const std::string& path, bool opaque) {
-  auto mapping = MappedFile::open(path);
+OpenedFile open_mapped(std::shared_ptr<const MappedFile> mapping, const std::string& path,
+                       bool opaque) {
   const std::string_view file = mapping->bytes();
   std::optional<Directory> directory;
   try {
@@ -100,10 +98,17 @@ OpenedFile open_single_file(const std::string& path, bool opaque) {
   return opened;
 }
 
+}  // namespace
+
+OpenedFile open_single_file(const std::string& path, bool opaque) {
+  return open_mapped(MappedFile::open(path), path, opaque);
+}
+
 OpenedFile open_weight_file(const std::string& path, bool opaque) {
-  const auto mapping = MappedFile::open(path);
-  return begins_like_json(mapping->bytes().substr(0, 256)) ? open_shards(path, *mapping, opaque)
-                                                           : open_single_file(path, opaque);
+  auto mapping = MappedFile::open(path);
+  return begins_like_json(mapping->bytes().substr(0, 256))
+             ? open_shards(path, *mapping, opaque)
+             : open_mapped(std::move(mapping), path, opaque);
 }
 
 }  // namespace attn
