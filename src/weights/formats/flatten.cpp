@@ -14,11 +14,6 @@ namespace {
 using Index = PickleValue::Index;
 using Kind = TorchNode::Kind;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 class Flattening {
  public:
   Flattening(const TorchPickle& torch, const PlaceStorage& place, StoredFile& file)

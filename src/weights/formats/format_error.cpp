@@ -17,4 +17,10 @@ std::string in_quotes(std::string_view name) {
   return '"' + printable(name.substr(0, length)) + (length < name.size() ? "…\"" : "\"");
 }
 
+void refuse(std::string_view where, std::string_view expected, std::string_view got) {
+  std::string text(where);
+  text.append(": expected ").append(expected).append(", got ").append(got);
+  throw FormatError(text);
+}
+
 }  // namespace attn::formats

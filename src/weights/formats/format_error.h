@@ -18,4 +18,7 @@ class FormatError : public std::runtime_error {
 /// printable.
 std::string in_quotes(std::string_view name);
 
+/// Throws the FormatError "where: expected …, got …".
+[[noreturn]] void refuse(std::string_view where, std::string_view expected, std::string_view got);
+
 }  // namespace attn::formats

@@ -27,11 +27,6 @@ constexpr std::string_view kMagicBytes = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x
 constexpr std::string_view kMagicDigits = "119547037146038801333356";
 constexpr std::int64_t kProtocolVersion = 1001;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 /// The file, pickle by pickle.
 class LegacyFile {
  public:

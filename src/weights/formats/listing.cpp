@@ -12,11 +12,6 @@ namespace {
 constexpr std::uint64_t kMostVisits = 16;
 constexpr std::uint64_t kFewVisits = 10'000;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 }  // namespace
 
 Listing::Listing(const Pickle& pickle, StoredFile& file)

@@ -22,11 +22,6 @@ constexpr std::string_view kConstantsConfig = "_constants_config.json";
 constexpr std::string_view kOldStateDict = "serialized_state_dict.pt";
 constexpr std::string_view kOldProgram = "serialized_exported_program.json";
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 /// A file of torch.save that is a record of another archive.
 StoredFile read_nested(std::string_view file, const ZipRecord& record) {
   const std::string where = "record " + in_quotes(record.name);

@@ -6,14 +6,6 @@
 #include "weights/formats/format_error.h"
 
 namespace attn::formats {
-namespace {
-
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
-}  // namespace
 
 const ZipRecord* find_beside_first(const ZipArchive& archive, std::string_view name) {
   if (archive.records().empty()) return nullptr;

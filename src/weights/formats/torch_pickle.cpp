@@ -13,11 +13,6 @@ using enum PickleKind;
 using enum GlobalRole;
 using Kind = TorchNode::Kind;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 bool is_list(const PickleValue& value) { return value.kind == kList || value.kind == kTuple; }
 
 }  // namespace

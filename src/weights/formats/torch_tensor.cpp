@@ -23,11 +23,6 @@ std::string text_of(const PickleValue& value) {
   return std::string(name_of(value.kind));
 }
 
-[[noreturn]] void refuse(std::string_view what, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(std::string(what) + ": expected " + expected + ", got " + got);
-}
-
 std::uint64_t natural_number(const PickleValue& value, std::string_view what) {
   if (value.kind != kInt || !value.text.empty() || value.integer < 0) {
     refuse(what, "an int of 0 or more", text_of(value));

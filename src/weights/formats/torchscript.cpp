@@ -20,11 +20,6 @@ namespace {
 using Index = PickleValue::Index;
 using Kind = TorchNode::Kind;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& expected,
-                         const std::string& got) {
-  throw FormatError(where + ": expected " + expected + ", got " + got);
-}
-
 /// What PyTorch pickles in a TorchScript archive besides plain data and dense tensors: objects of the
 /// archive's own classes and of those built into PyTorch, and calls that give containers a type.
 void check_class(std::string_view name, TorchScriptClasses& classes) {
